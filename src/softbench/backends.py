@@ -1,0 +1,43 @@
+"""What runs a model: an engine to score it and a tuner to make soft prompts for it, opened by name.
+
+torch is imported when a real model is opened, not before.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from softbench.engines.base import Engine
+from softbench.spec import ModelSpec, Spec
+from softbench.types import Tuner
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """An opened model."""
+
+    engine: Engine
+    tuner: Tuner
+
+
+def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
+    """Load the model with transformers; tune with softbench's own loop."""
+    import functools
+
+    from softbench.engines.transformers import TransformersEngine
+    from softbench.methods.tune import tune
+    from softbench.models import load_model
+
+    loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label)
+    return Backend(TransformersEngine(loaded, spec.eval_batch_size), functools.partial(tune, loaded))
+
+
+def open_fake(model: ModelSpec, spec: Spec) -> Backend:
+    """Open no model at all: see engines.fake."""
+    import dataclasses
+
+    from softbench.engines.fake import INFO, FakeEngine, fake_tune
+
+    return Backend(FakeEngine(dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=f"fake:{model.source}")), fake_tune)
+
+
+BACKENDS: dict[str, Callable[[ModelSpec, Spec], Backend]] = {"transformers": open_transformers, "fake": open_fake}

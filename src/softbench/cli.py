@@ -1,0 +1,142 @@
+"""The command line. Exit codes: 0 done, 1 a fault in softbench, 2 bad input (one line says what), 130 interrupted."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import softbench
+from softbench.errors import SoftbenchError, SpecError
+
+app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except SoftbenchError as error:
+        Console(stderr=True).print(Text("error: ", style="bold red") + Text(" ".join(str(error).split())), soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; run the same command again to go on")
+        sys.exit(130)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"softbench {softbench.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def callback(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Score language models fairly: what they know and how well they follow a format, as two numbers."""
+
+
+@app.command()
+def run(
+    spec: Annotated[Path | None, typer.Argument(help="A YAML spec; flags override what it says.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A hub id, a model folder or a .gguf file; may be given several times.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="Tasks, comma-separated; see `softbench tasks`.")] = None,
+    methods: Annotated[str | None, typer.Option(help="zero_shot, few_shot, soft_prompt; comma-separated.")] = None,
+    num_fewshot: Annotated[int | None, typer.Option(help="Worked examples in few_shot.  [default: 5]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Tuning steps of soft_prompt.  [default: 80]")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a tuning step.  [default: 8]")] = None,
+    num_virtual_tokens: Annotated[int | None, typer.Option(help="Vectors in the soft prompt.  [default: 10]")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="In units of the model's embedding RMS.  [default: 0.1]")
+    ] = None,
+    seed: Annotated[str | None, typer.Option(help="One seed, or several: 0,1,2.  [default: 0]")] = None,
+    limit: Annotated[int | None, typer.Option(help="Test samples a task, from the first.  [default: all]")] = None,
+    output_path: Annotated[
+        Path | None, typer.Option(help="Folder for results; work in it is resumed.  [default: softbench_out]")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="SOFTBENCH_DATA", help="Folder with one folder a benchmark, for tasks that need data."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or auto: bfloat16 where it is native.  [default: auto]")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.  [default: auto]")] = None,
+    eval_batch_size: Annotated[int | None, typer.Option(help="Rows a batch in evaluation.  [default: 16]")] = None,
+    engine: Annotated[str | None, typer.Option(help="transformers, or fake for a dry run.")] = None,
+) -> None:
+    """Tune, evaluate, and report models on tasks by methods."""
+    from softbench.spec import read_spec
+
+    overrides = {
+        "models": model or None,
+        "tasks": _listed(tasks),
+        "methods": _listed(methods),
+        "seeds": _seeds(seed),
+        "limit": limit,
+        "output_path": output_path,
+        "data_dir": data_dir,
+        "dtype": dtype,
+        "device": device,
+        "engine": engine,
+        "eval_batch_size": eval_batch_size,
+        "num_fewshot": num_fewshot,
+        "steps": steps,
+        "batch_size": batch_size,
+        "num_virtual_tokens": num_virtual_tokens,
+        "learning_rate": learning_rate,
+    }
+    checked = read_spec(spec, overrides)
+
+    from softbench import pipeline
+    from softbench.report.progress import make_progress
+    from softbench.report.table import results_tables, warnings
+
+    console = Console(stderr=True)
+    results = pipeline.run(checked, make_progress(console))
+    out = Console()
+    # A pipe has no width of its own: there, a line a row is easiest to read and to search.
+    width = out.width if out.is_terminal or "COLUMNS" in os.environ else 160
+    for table in results_tables(results, width):
+        out.print(table, width=width)
+        out.print()
+    for line in warnings(results):
+        out.print(Text(f"note: {line}"), soft_wrap=True)
+    for result in results:
+        out.print(Text(f"results: {result.path}"), soft_wrap=True)
+
+
+@app.command()
+def tasks() -> None:
+    """List the built-in tasks."""
+    from softbench.tasks import TASKS
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("task", "formulation", "answer format", "source"):
+        table.add_column(column, overflow="fold")
+    for name, make in TASKS.items():
+        task = make()
+        table.add_row(*(Text(cell) for cell in (name, task.formulation, task.answer_format.template, task.source)))
+    Console().print(table)
+
+
+def _listed(value: str | None) -> list[str] | None:
+    return None if value is None else [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _seeds(value: str | None) -> list[int] | None:
+    if value is None:
+        return None
+    try:
+        return [int(part) for part in value.split(",")]
+    except ValueError:
+        raise SpecError(f"--seed can't be {value!r}; give a whole number, or several with commas between") from None

@@ -1,0 +1,111 @@
+"""A stand-in for a language model: deterministic, instant, without torch. For tests and documentation.
+
+It knows a fixed share of all answers and follows the answer format ever better from bare prompt to shots to soft
+prompt, so that a run over it looks like a run over a real base model.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from softbench.types import (
+    ChoiceScore,
+    Completion,
+    ModelInfo,
+    OnStep,
+    Prompt,
+    SoftPrompt,
+    TuneResult,
+    TuneSettings,
+)
+
+KNOWS = 0.7
+FOLLOWS_BARE, FOLLOWS_SHOTS, FOLLOWS_SOFT_PROMPT = 0.05, 0.6, 0.97
+_NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
+
+INFO = ModelInfo(
+    name="fake",
+    source="fake",
+    fingerprint="fake",
+    revision=None,
+    dtype="float32",
+    device="cpu",
+    num_parameters=1000,
+    num_body_parameters=800,
+    hidden_size=8,
+    vocab_size=25,
+    max_length=1 << 30,
+)
+
+
+class FakeEngine:
+    """An Engine whose every answer is a hash of the sample's id."""
+
+    def __init__(self, info: ModelInfo = INFO) -> None:
+        self._info = info
+        self._tokens_read = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        """What identifies the model."""
+        return self._info
+
+    @property
+    def tokens_read(self) -> int:
+        """Words read and written so far."""
+        return self._tokens_read
+
+    def generate(
+        self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None, max_new_tokens: int, stop: Sequence[str]
+    ) -> list[Completion]:
+        """Complete each prompt; see Engine.generate."""
+        return [self._complete(prompt, soft_prompt) for prompt in prompts]
+
+    def score_choices(
+        self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None
+    ) -> list[tuple[ChoiceScore, ...]]:
+        """Give the continuation that is the target, where it is known, the best score; see Engine.score_choices."""
+        return [
+            tuple(
+                ChoiceScore(-1.0 - 0.1 * place - 5.0 * (continuation != self._favourite(prompt)), 1, False)
+                for place, continuation in enumerate(prompt.continuations)
+            )
+            for prompt in prompts
+        ]
+
+    def _complete(self, prompt: Prompt, soft_prompt: SoftPrompt | None) -> Completion:
+        shots = prompt.text.count("\n\n") > 1
+        follows = FOLLOWS_SOFT_PROMPT if soft_prompt is not None else FOLLOWS_SHOTS if shots else FOLLOWS_BARE
+        in_form = _share(prompt.sample_id, "form") < follows
+        text = self._favourite(prompt) if in_form else " I would say it depends"
+        words = len(prompt.text.split())
+        self._tokens_read += words + len(text.split())
+        return Completion(text, "eos" if in_form else "stop", words, len(text.split()))
+
+    def _favourite(self, prompt: Prompt) -> str:
+        """The target where it is known; else another option, or the target with its digits moved on."""
+        if _share(prompt.sample_id, "knows") < KNOWS:
+            return prompt.target
+        others = [continuation for continuation in prompt.continuations if continuation != prompt.target]
+        return others[0] if others else prompt.target.translate(_NEXT_DIGIT)
+
+
+def fake_tune(
+    prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: OnStep
+) -> TuneResult:
+    """A Tuner that learns nothing: losses fall by schedule, vectors come from the seed."""
+    losses = tuple(4.0 / (1 + step) for step in range(settings.steps))
+    for loss in losses:
+        on_step(loss)
+    vectors = np.random.default_rng(seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
+    num_samples = settings.steps * settings.batch_size
+    words = sum(len(prompt.text.split()) for prompt in prompts)
+    num_tokens = num_samples * words // len(prompts)
+    return TuneResult(SoftPrompt(vectors.astype(np.float32), {}), losses, num_samples, num_tokens)
+
+
+def _share(sample_id: str, salt: str) -> float:
+    """A number in [0, 1) that depends on the sample alone."""
+    digest = hashlib.sha256(f"{salt}:{sample_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,10 @@
+"""Ways of prompting: zero-shot, few-shot, soft prompt. `tune`, the loop itself, imports torch and is not loaded here."""
+
+from softbench.methods.base import Materials, Method, MethodFactory
+from softbench.methods.few_shot import FewShot
+from softbench.methods.soft_prompt import SoftPromptTuning, load_soft_prompt, save_soft_prompt
+from softbench.methods.zero_shot import ZeroShot
+
+METHODS: dict[str, MethodFactory] = {"zero_shot": ZeroShot, "few_shot": FewShot, "soft_prompt": SoftPromptTuning}
+
+__all__ = ["METHODS", "Materials", "Method", "load_soft_prompt", "save_soft_prompt"]

@@ -1,0 +1,255 @@
+"""Finds and loads a frozen causal language model: from a folder, a GGUF file or the hub."""
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from softbench.errors import ModelError
+from softbench.types import ModelInfo
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A frozen model with its tokenizer and what softbench needs to know of both.
+
+    `bos_id` is None where the tokenizer puts nothing before a text; `eos_ids` are all tokens that end a completion;
+    `embedding_rms` is the root mean square of the input-embedding module's output, over a sample of the vocabulary.
+    """
+
+    model: Any
+    tokenizer: Any
+    info: ModelInfo
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    embedding_rms: float
+
+    @property
+    def device(self) -> torch.device:
+        """Where the input embeddings live."""
+        return torch.device(self.embed.weight.device)
+
+    @property
+    def cache_argument(self) -> str:
+        """What the model calls its key-value cache, going in and coming out: transformers 5 renamed it on the way."""
+        parameters = inspect.signature(self.model.forward).parameters
+        return "cache" if "cache" in parameters else "past_key_values"
+
+    @property
+    def embed(self) -> Any:
+        """The input-embedding module; its *output* is what a soft prompt stands among (Gemma scales inside it)."""
+        return self.model.get_input_embeddings()
+
+
+def load_model(
+    source: str, dtype: str = "auto", device: str = "auto", revision: str | None = None, name: str | None = None
+) -> LoadedModel:
+    """Load `source` (a folder, a `.gguf` file or a hub id) for evaluation, frozen; results call it `name`.
+
+    Raises ModelError where it is missing, not a causal language model, or stored in pickle files only.
+    """
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    folder, files, revision = _locate(source, revision)
+    torch_device = _pick_device(device)
+    torch_dtype = _pick_dtype(dtype, torch_device)
+    model, tokenizer = _read(folder, source, torch_dtype)
+    model.to(torch_device).eval().requires_grad_(False)
+    text_config = model.config.get_text_config()
+    embeddings = {id(module.weight): module.weight for module in (model.get_input_embeddings(), _head(model, source))}
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    info = ModelInfo(
+        name=name or Path(source).name.removesuffix(".gguf"),
+        source=source if _is_hub_id(source) else Path(source).name,
+        fingerprint=_fingerprint(folder),
+        revision=revision,
+        dtype=str(torch_dtype).removeprefix("torch."),
+        device=str(torch_device),
+        num_parameters=num_parameters,
+        num_body_parameters=num_parameters - sum(weight.numel() for weight in embeddings.values()),
+        hidden_size=int(model.get_input_embeddings().weight.shape[1]),
+        vocab_size=int(model.get_input_embeddings().weight.shape[0]),
+        max_length=int(getattr(text_config, "max_position_embeddings", None) or 1 << 30),
+        files=files,
+    )
+    return wrap_model(model, tokenizer, info)
+
+
+def wrap_model(model: Any, tokenizer: Any, info: ModelInfo) -> LoadedModel:
+    """A LoadedModel around a transformers model and tokenizer that are already in memory."""
+    embed = model.get_input_embeddings()
+    num_rows = min(len(tokenizer), embed.weight.shape[0])
+    ids = torch.arange(0, num_rows, max(1, num_rows // 4096), device=embed.weight.device)
+    with torch.no_grad():
+        rms = float(embed(ids).float().square().mean().sqrt())
+    return LoadedModel(model, tokenizer, info, _bos_id(tokenizer), _eos_ids(model, tokenizer), rms)
+
+
+def _is_hub_id(source: str) -> bool:
+    return not Path(source).exists() and _HUB_ID.fullmatch(source) is not None and source.count("/") == 1
+
+
+def _locate(source: str, revision: str | None) -> tuple[Path, dict[str, str], str | None]:
+    """The folder with safetensors weights, the sha256 of the file it came from, and the hub's commit if any."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ModelError(f"model {source!r} is a file but not a .gguf; give a model folder, a .gguf file or a hub id")
+        digest = _sha256(path)
+        return _converted_gguf(path, digest), {path.name: digest}, None
+    if path.is_dir():
+        return path, {}, None
+    if _is_hub_id(source):
+        return (*_snapshot(source, revision),)
+    raise ModelError(f"model {source!r} is neither a folder, a .gguf file nor a hub id (owner/name); check the path")
+
+
+def _snapshot(hub_id: str, revision: str | None) -> tuple[Path, dict[str, str], str]:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        patterns = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+        folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"model {hub_id!r} is no folder here and the hub did not give it ({reason}); check the name, the network "
+            "or HF_HUB_OFFLINE"
+        ) from error
+    return folder, {}, folder.name
+
+
+def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"model folder {source!r} has no config.json; give the folder that save_pretrained wrote")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(f"model folder {source!r} has no *.safetensors; pickled weights are not read: convert them first")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+        if config.is_encoder_decoder:
+            raise ModelError(f"model {source!r} is an encoder-decoder ({config.model_type}); a causal model is wanted")
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    except ModelError:
+        raise
+    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds on damaged files
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"model folder {source!r} can't be read: {reason}") from error
+    return model, tokenizer
+
+
+def _head(model: Any, source: str) -> Any:
+    head = model.get_output_embeddings()
+    if head is None:
+        raise ModelError(f"model {source!r} ({type(model).__name__}) has no output head that softbench could read")
+    return head
+
+
+def _pick_device(device: str) -> torch.device:
+    if device != "auto":
+        try:
+            return torch.device(device)
+        except RuntimeError as error:
+            raise ModelError(f"device {device!r} is unknown to torch; give auto, cpu, cuda, cuda:1 or mps") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """auto: bfloat16 where the hardware multiplies in it, else float32 (emulated bfloat16 is slower than float32)."""
+    if dtype == "auto":
+        native = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_has_bfloat16()
+        return torch.bfloat16 if native and device.type in ("cpu", "cuda") else torch.float32
+    if dtype not in ("float32", "bfloat16"):
+        raise ModelError(f"dtype {dtype!r} is not offered; give auto, float32 or bfloat16")
+    return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def _cpu_has_bfloat16() -> bool:
+    capability = getattr(torch.backends.cpu, "get_cpu_capability", None)
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return capability is not None and ("amx_bf16" in flags or "avx512_bf16" in flags)
+
+
+def _bos_id(tokenizer: Any) -> int | None:
+    """The token that the tokenizer itself puts before a text, if any."""
+    ids = tokenizer("a").input_ids
+    return int(ids[0]) if tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id] else None
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """All end tokens: the generation config's (often several) and the tokenizer's; the tokenizer's own comes first."""
+    from_config = model.generation_config.eos_token_id if model.generation_config else None
+    listed = from_config if isinstance(from_config, list) else [from_config]
+    return tuple(dict.fromkeys(int(one) for one in (tokenizer.eos_token_id, *listed) if one is not None))
+
+
+def _converted_gguf(path: Path, digest: str) -> Path:
+    """The folder with `path`'s weights as float32 safetensors; made once, kept in the cache under the file's sha256."""
+    cache = Path(os.environ.get("SOFTBENCH_CACHE", Path.home() / ".cache" / "softbench"))
+    folder = cache / "models" / f"{path.stem}-{digest[:16]}"
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
+    except OSError as error:
+        raise ModelError(f"the model cache {str(cache)!r} can't be written ({error}); set SOFTBENCH_CACHE") from error
+    try:
+        _convert_gguf(path, partial)
+        (partial / "softbench_source.json").write_text(json.dumps({"file": path.name, "sha256": digest}))
+        partial.rename(folder)
+    except ImportError as error:
+        raise ModelError("reading a .gguf file needs the gguf package; pip install 'softbench[gguf]'") from error
+    except (OSError, ValueError, RuntimeError, KeyError, IndexError, NotImplementedError) as error:
+        if (folder / "config.json").is_file():  # another process was first
+            return folder
+        raise ModelError(f"{str(path)!r} can't be converted: {str(error).strip() or type(error).__name__}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _convert_gguf(path: Path, folder: Path) -> None:
+    location = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(**location)
+    model = transformers.AutoModelForCausalLM.from_pretrained(**location, dtype=torch.float32)
+    # A model read from GGUF refuses to be saved as it is: build a plain one of the same config around its weights.
+    config = type(model.config).from_dict(
+        {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
+    )
+    with torch.device("meta"):
+        plain = type(model)(config)
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = model.generation_config
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Hash of everything in `folder` that decides a model's answers: weights, configuration, tokenizer."""
+    kept = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "generation_config.json")
+    paths = sorted({path for pattern in kept for path in folder.glob(pattern)})
+    return hashlib.sha256("".join(f"{path.name}:{_sha256(path)}\n" for path in paths).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

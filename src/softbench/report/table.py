@@ -1,0 +1,97 @@
+"""The table at the end of a run, and what it warns of."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from softbench.results import JobResult, Results
+from softbench.types import Estimate
+
+WIDE = 120
+"""Columns that a terminal needs for an interval to stand beside its value rather than under it."""
+
+NEAR_ZERO = 0.05
+"""Format-following below which a row of the table is explained with examples."""
+
+
+def results_tables(results: Sequence[Results], width: int) -> list[Table]:
+    """One row a model, task and method: in one wide table, or else in one of up to 80 columns a model and task.
+
+    Shares are in percent with 95 % intervals; a dash stands for what was not measured.
+    """
+    rows = [(result.info.name, job) for result in results for job in result.jobs]
+    if width >= WIDE:
+        table = _table(("model", "task", "method"), *_SHARES)
+        for model, job in rows:
+            table.add_row(Text(model), Text(job.task.name), *_cells(job, joint=" "))
+        return [table]
+    tables = []
+    for (model, task), of_task in itertools.groupby(rows, key=lambda row: (row[0], row[1].task.name)):
+        table = _table(("method",), *(name.replace("-", "-\n").replace("|", "|\n") for name in _SHARES))
+        table.title = Text(f"{model}  {task}", style="bold")
+        for _, job in of_task:
+            table.add_row(*_cells(job, joint="\n"))
+        tables.append(table)
+    return tables
+
+
+_SHARES = ("format-following", "accuracy", "accuracy|format", "choice acc.")
+
+
+def _table(labels: Sequence[str], *numbers: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
+    for column in labels:
+        table.add_column(column, overflow="fold")
+    for column in (*numbers, "steps", "s"):
+        table.add_column(column, justify="right")
+    return table
+
+
+def _cells(job: JobResult, joint: str) -> list[str | Text]:
+    metrics = ("format_following", "accuracy", "accuracy_given_format", "choice_accuracy_raw")
+    return [
+        Text(method_name(job)),
+        *(share_cell(job.metrics[name], joint) for name in metrics),
+        str(job.cost["tuning_steps"]) if "tuning_steps" in job.cost else "–",
+        f"{seconds(job):.0f}",
+    ]
+
+
+def method_name(job: JobResult) -> str:
+    """The method's label, with the number of shots where there are any."""
+    return f"{job.label} ({job.num_fewshot})" if job.num_fewshot else job.label
+
+
+def share_cell(estimate: Estimate, joint: str) -> str:
+    """`99.0 % [94.7, 99.8]`, or a dash where nothing was measured."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "–"
+    return f"{100 * estimate.value:.1f} %{joint}[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def seconds(job: JobResult) -> float:
+    """Wall time that tuning and evaluation took when they were done."""
+    return float(job.cost.get("tuning_seconds", 0.0) + job.cost.get("evaluation_seconds", 0.0))
+
+
+def warnings(results: Iterable[Results]) -> list[str]:
+    """A line for each row whose completions hardly ever had the right form, with three of them."""
+    lines = []
+    for result in results:
+        for job in result.jobs:
+            following = job.metrics["format_following"].value
+            if following is None or following > NEAR_ZERO:
+                continue
+            completions = [record.completion.text for record in job.records if record.completion][:3]
+            said = ", ".join(repr(_shorten(text)) for text in completions)
+            lines.append(
+                f"{result.info.name}, {job.task.name}, {method_name(job)}: {100 * following:.1f} % of completions have the "
+                f"form {job.task.answer_format.template!r}; some that do not: {said}"
+            )
+    return lines
+
+
+def _shorten(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,197 @@
+"""Result files in lm-evaluation-harness's schema, with a `softbench` block for what the harness has no place for."""
+
+import datetime
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import softbench
+from softbench.files import write_atomic, write_json
+from softbench.records import record_to_line
+from softbench.spec import Spec
+from softbench.stats import format_gap, knowledge_bounds
+from softbench.tasks import Task, TaskData, samples_hash
+from softbench.types import Estimate, ModelInfo, Record
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What one method with one seed came to on one task; `folder` holds its records and soft prompt."""
+
+    task: Task
+    data: TaskData
+    method: str
+    label: str
+    seed: int | None
+    settings: Mapping[str, Any]
+    num_fewshot: int
+    records: Sequence[Record]
+    metrics: Mapping[str, Estimate]
+    cost: Mapping[str, Any]
+    soft_prompt_sha256: str | None
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One model's results and the file that they were written to."""
+
+    info: ModelInfo
+    jobs: Sequence[JobResult]
+    path: Path
+
+
+def write_results(folder: Path, info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], seconds: float) -> Results:
+    """Write `results_<time>.json` and, for each task, `samples_<task>_<time>.jsonl` to `folder`."""
+    now = datetime.datetime.now(datetime.UTC)
+    stamp = now.strftime("%Y-%m-%dT%H-%M-%S.%f")
+    lines_of: dict[str, list[str]] = {}
+    for job in jobs:
+        lines = (record_to_line(record, job.task.stop, job.task.max_new_tokens) for record in job.records)
+        lines_of.setdefault(job.task.name, []).extend(lines)
+    for task, all_lines in lines_of.items():
+        write_atomic(folder / f"samples_{task.replace(':', '_')}_{stamp}.jsonl", "".join(all_lines).encode())
+    path = folder / f"results_{stamp}.json"
+    write_json(path, results_dict(info, spec, jobs, now.timestamp(), seconds))
+    return Results(info, jobs, path)
+
+
+def results_dict(
+    info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: float, seconds: float
+) -> dict[str, Any]:
+    """The results file's content. In `results`, a key is `metric,method` where the harness has `metric,filter`."""
+    by_task: dict[str, list[JobResult]] = {}
+    for job in jobs:
+        by_task.setdefault(job.task.name, []).append(job)
+    return {
+        "results": {name: _harness_metrics(name, of_task) for name, of_task in by_task.items()},
+        "configs": {name: _harness_config(of_task[0]) for name, of_task in by_task.items()},
+        "versions": dict.fromkeys(by_task, 1),
+        "n-shot": {name: max(job.num_fewshot for job in of_task) for name, of_task in by_task.items()},
+        "higher_is_better": {name: dict.fromkeys(of_task[0].metrics, True) for name, of_task in by_task.items()},
+        "n-samples": {
+            name: {"original": len(of_task[0].data.test), "effective": len(of_task[0].records)}
+            for name, of_task in by_task.items()
+        },
+        "config": {
+            "model": spec.engine,
+            "model_args": f"pretrained={info.source},dtype={info.dtype}",
+            "model_num_parameters": info.num_parameters,
+            "model_dtype": info.dtype,
+            "model_revision": info.revision,
+            "batch_size": spec.eval_batch_size,
+            "device": info.device,
+            "limit": spec.limit,
+            "random_seed": spec.seeds[0],
+            "gen_kwargs": {"do_sample": False, "temperature": 0.0},
+        },
+        "git_hash": None,
+        "date": date,
+        "transformers_version": _version("transformers"),
+        "model_source": spec.engine,
+        "model_name": info.source,
+        "model_name_sanitized": info.name,
+        "start_time": date - seconds,
+        "end_time": date,
+        "total_evaluation_time_seconds": str(seconds),
+        "softbench": {
+            "model": asdict(info),
+            "spec": json.loads(spec.model_dump_json(exclude={"output_path", "data_dir"})),
+            "versions": {
+                "softbench": softbench.__version__,
+                "python": platform.python_version(),
+                **{name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+            },
+            "tasks": {name: _task_block(of_task[0]) for name, of_task in by_task.items()},
+            "jobs": [_job_block(job) for job in jobs],
+        },
+    }
+
+
+def _harness_metrics(name: str, jobs: Sequence[JobResult]) -> dict[str, Any]:
+    values: dict[str, Any] = {"alias": name}
+    for job in jobs:
+        for metric, estimate in job.metrics.items():
+            values[f"{metric},{job.label}"] = estimate.value
+            values[f"{metric}_stderr,{job.label}"] = _stderr(estimate)
+    return values
+
+
+def _stderr(estimate: Estimate) -> float | None:
+    """The harness's standard error of a mean of 0s and 1s, sqrt(p (1 - p) / (n - 1)); unknown below two samples."""
+    if estimate.value is None or estimate.n < 2:
+        return None
+    return float((estimate.value * (1 - estimate.value) / (estimate.n - 1)) ** 0.5)
+
+
+def _harness_config(job: JobResult) -> dict[str, Any]:
+    task = job.task
+    return {
+        "task": task.name,
+        "description": task.description,
+        "doc_to_text": task.question,
+        "doc_to_target": task.answer_format.template,
+        "target_delimiter": " ",
+        "fewshot_delimiter": "\n\n",
+        "output_type": "generate_until" if task.generates else "multiple_choice",
+        "generation_kwargs": {"until": list(task.stop), "max_gen_toks": task.max_new_tokens, "do_sample": False},
+        "repeats": 1,
+        "training_split": "tune",
+        "validation_split": "validation",
+        "fewshot_split": "tune",
+        "test_split": "test",
+        "metadata": {"version": 1, "source": task.source, "licence": task.licence},
+    }
+
+
+def _task_block(job: JobResult) -> dict[str, Any]:
+    task, data = job.task, job.data
+    splits = {"tune": data.tune, "validation": data.validation, "test": data.test}
+    return {
+        "formulation": task.formulation,
+        "answer_format": task.answer_format.name,
+        "instruction": task.answer_format.instruction(),
+        "template_hash": task.template_hash,
+        "splits": {
+            name: {"samples": len(split), "hash": samples_hash(split), "dropped": data.dropped.get(name, 0)}
+            for name, split in splits.items()
+        },
+    }
+
+
+def _job_block(job: JobResult) -> dict[str, Any]:
+    return {
+        "task": job.task.name,
+        "method": job.method,
+        "label": job.label,
+        "seed": job.seed,
+        "settings": dict(job.settings),
+        "soft_prompt_sha256": job.soft_prompt_sha256,
+        "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
+        "knowledge_bounds": knowledge_bounds(job.metrics),
+        "format_gap": {
+            name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")
+        },
+        "statuses": _statuses(job.records),
+        "cost": dict(job.cost),
+        "files": job.folder.name,
+    }
+
+
+def _statuses(records: Sequence[Record]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for record in records:
+        if record.status is not None:
+            counts[record.status] = counts.get(record.status, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,124 @@
+"""Rows of tokens as a model reads them: `bos | soft prompt | text`, padded, and logits only where they are wanted.
+
+Tuning and evaluation share this module, so that a soft prompt is scored in exactly the layout that it was tuned in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from softbench.errors import PromptTooLong
+from softbench.models import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Padded rows. `embeds` (batch, length, hidden); `mask` (batch, length), 0 at padding; `starts` (batch,): where
+    each row's text begins, after padding, BOS and soft prompt."""
+
+    embeds: Tensor
+    mask: Tensor
+    starts: Tensor
+
+    @property
+    def position_ids(self) -> Tensor:
+        """(batch, length): padding takes no position, as absolute-position models would shift every token otherwise."""
+        return (self.mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def encode(model: LoadedModel, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text without special tokens; BOS is added where the row is laid out, once."""
+    if not texts:
+        return []
+    encoded: list[list[int]] = model.tokenizer(list(texts), add_special_tokens=False).input_ids
+    return encoded
+
+
+def encode_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+    """Context and continuation ids of each pair, tokenized together and parted at the first token that differs.
+
+    A continuation may merge with the context's last characters into one token; that token then counts as continuation.
+    """
+    contexts = encode(model, [context for context, _ in pairs])
+    wholes = encode(model, [context + continuation for context, continuation in pairs])
+    parted = []
+    for context, whole in zip(contexts, wholes, strict=True):
+        same = 0
+        while same < min(len(context), len(whole)) and context[same] == whole[same]:
+            same += 1
+        parted.append((whole[:same], whole[same:]))
+    return parted
+
+
+def check_length(model: LoadedModel, sample_id: str, num_text: int, num_virtual: int, num_new: int) -> None:
+    """Raise PromptTooLong where text, soft prompt, BOS and new tokens do not fit the model's context together."""
+    needed = num_text + num_virtual + num_new + (model.bos_id is not None)
+    if needed > model.info.max_length:
+        raise PromptTooLong(
+            f"sample {sample_id!r} needs {needed} tokens ({num_text} prompt, {num_virtual} soft prompt, {num_new} answer) "
+            f"and {model.info.name} takes {model.info.max_length}; use fewer shots or leave the sample out"
+        )
+
+
+def lay_out(
+    model: LoadedModel, rows: Sequence[Sequence[int]], soft_prompt: Tensor | None, padding: Literal["left", "right"]
+) -> Batch:
+    """Embed token rows with BOS and soft prompt before each, padded to one length.
+
+    Left padding is for generation, where all rows must end together. Right padding is for scoring and tuning: a causal
+    model can't see it, so that a row's logits need no mask at all. `soft_prompt` (num_virtual_tokens, hidden) keeps
+    its gradient.
+    """
+    device = model.device
+    bos = [] if model.bos_id is None else [model.bos_id]
+    if soft_prompt is None and not bos and any(len(row) == 0 for row in rows):
+        bos = [model.eos_ids[0]]  # nothing would stand before the first token: begin as after another document
+    num_soft = 0 if soft_prompt is None else soft_prompt.shape[0]
+    num_before = len(bos) + num_soft
+    longest = max(len(row) for row in rows)
+    width = num_before + longest
+    pad = model.eos_ids[0] if model.eos_ids else 0
+    ids = torch.full((len(rows), width), pad)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    starts = torch.empty(len(rows), dtype=torch.long)
+    for index, row in enumerate(rows):
+        first = longest - len(row) if padding == "left" else 0
+        starts[index] = first + num_before
+        ids[index, first : first + len(bos)] = torch.tensor(bos, dtype=torch.long)
+        ids[index, first + num_before : first + num_before + len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[index, first : first + num_before + len(row)] = 1
+    with torch.no_grad():
+        embeds = model.embed(ids.to(device))
+    if soft_prompt is not None:
+        columns = starts[:, None] - num_soft + torch.arange(num_soft)  # (batch, num_virtual_tokens)
+        rows_index = torch.arange(len(rows))[:, None].expand_as(columns)
+        vectors = soft_prompt.to(embeds.dtype).expand(len(rows), -1, -1)
+        embeds = embeds.index_put((rows_index.to(device), columns.to(device)), vectors)
+    return Batch(embeds, mask.to(device), starts.to(device))
+
+
+def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
+    """Logits (n, vocab), float32, at n places of a forward pass, and the pass's output.
+
+    The head of a 262k vocabulary over all positions costs gigabytes, and sliced 3-D states make torch copy the head's
+    weight for every row. So the hidden states are gathered into 2-D on their way into the head; whatever the model does
+    to logits after it (soft capping, scaling) still happens.
+    """
+    head = model.model.get_output_embeddings()
+    hook = head.register_forward_pre_hook(lambda _, args: (args[0][rows, columns], *args[1:]))
+    try:
+        output = model.model(**inputs)
+    finally:
+        hook.remove()
+    return output.logits.float(), output
+
+
+def target_places(batch: Batch, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Rows and columns (n,) whose logits predict the tokens `span` = [begin, end) of each row's text."""
+    rows = [index for index, (begin, end) in enumerate(spans) for _ in range(begin, end)]
+    offsets = [place - 1 for begin, end in spans for place in range(begin, end)]
+    row_index = torch.tensor(rows, device=batch.starts.device)
+    return row_index, batch.starts[row_index] + torch.tensor(offsets, device=batch.starts.device)

@@ -1,0 +1,160 @@
+"""What to run: read from YAML or built from flags, checked once, here."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from softbench.errors import SpecError, did_you_mean
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSpec(_Strict):
+    """A model: a folder, a `.gguf` file or a hub id; `name` is what results call it (default: the end of `source`)."""
+
+    source: str = Field(min_length=1)
+    revision: str | None = None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The model's name in results."""
+        return self.name or self.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or self.source
+
+
+class ZeroShotSpec(_Strict):
+    """Instruction and question alone."""
+
+    kind: Literal["zero_shot"] = "zero_shot"
+
+
+class FewShotSpec(_Strict):
+    """Worked examples before the question."""
+
+    kind: Literal["few_shot"] = "few_shot"
+    num_fewshot: int = Field(5, ge=1)
+
+
+class SoftPromptSpec(_Strict):
+    """A tuned soft prompt before the question. Defaults: docs/learning_rate.md."""
+
+    kind: Literal["soft_prompt"] = "soft_prompt"
+    num_virtual_tokens: int = Field(10, ge=1)
+    steps: int = Field(80, ge=1)
+    batch_size: int = Field(8, ge=1)
+    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
+    warmup_steps: int = Field(5, ge=0)
+    init: Literal["text", "vocab"] = "text"
+
+
+MethodSpec = Annotated[ZeroShotSpec | FewShotSpec | SoftPromptSpec, Field(discriminator="kind")]
+METHOD_SPECS: dict[str, type[ZeroShotSpec | FewShotSpec | SoftPromptSpec]] = {
+    "zero_shot": ZeroShotSpec,
+    "few_shot": FewShotSpec,
+    "soft_prompt": SoftPromptSpec,
+}
+
+
+class Spec(_Strict):
+    """A whole run: every model on every task by every method with every seed."""
+
+    models: tuple[ModelSpec, ...] = Field(min_length=1)
+    tasks: tuple[str, ...] = Field(min_length=1)
+    methods: tuple[MethodSpec, ...] = (ZeroShotSpec(), FewShotSpec(), SoftPromptSpec())
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = (0,)
+    limit: int | None = Field(None, ge=1)
+    output_path: Path = Path("softbench_out")
+    data_dir: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: str = "auto"
+    engine: Literal["transformers", "fake"] = "transformers"
+    eval_batch_size: int = Field(16, ge=1)
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> Self:
+        labels = [model.label for model in self.models]
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two models would be called {twice!r}; give one a 'name' of its own")
+        return self
+
+
+def read_spec(path: Path | None, overrides: Mapping[str, Any]) -> Spec:
+    """The spec in the YAML file `path` (none: an empty one), with `overrides` in place of what it says.
+
+    Keys of `overrides` are Spec's, and besides `num_fewshot` and the settings of SoftPromptSpec, which go to every
+    method that has them. Values of None override nothing. Raises SpecError, naming the field, at anything impossible.
+    """
+    raw = _read_yaml(path) if path else {}
+    given = {key: value for key, value in overrides.items() if value is not None}
+    raw.update({key: given.pop(key) for key in list(given) if key in Spec.model_fields})
+    if isinstance(raw.get("models"), list | tuple):
+        raw["models"] = [{"source": one} if isinstance(one, str) else one for one in raw["models"]]
+    methods = raw.get("methods", list(METHOD_SPECS))
+    if isinstance(methods, list | tuple):
+        raw["methods"] = [_method(method, given) for method in methods]
+        unused = [key for key in given if not any(key in method for method in raw["methods"])]
+        if unused:
+            flag = "--" + unused[0].replace("_", "-")
+            raise SpecError(f"{flag} is given, but no method of this run uses it; drop it or add the method to --methods")
+    return _validate(Spec, raw)
+
+
+def _method(method: Any, overrides: Mapping[str, Any]) -> Any:
+    """A method as a mapping with its kind, and the overrides that it has a setting for."""
+    method = {"kind": method} if isinstance(method, str) else method
+    if not isinstance(method, dict) or not isinstance(method.get("kind"), str):
+        raise SpecError(f"a method is a name or a mapping with a 'kind', not {method!r}")
+    if method["kind"] not in METHOD_SPECS:
+        raise SpecError(f"method {method['kind']!r} is unknown{did_you_mean(method['kind'], METHOD_SPECS)}")
+    fields = METHOD_SPECS[method["kind"]].model_fields
+    return method | {key: value for key, value in overrides.items() if key in fields}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(f"spec file {str(path)!r} does not exist; give a YAML file, or --model and --tasks") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"spec file {str(path)!r} can't be read: {error}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SpecError(f"spec file {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise SpecError(f"spec file {str(path)!r} must hold a mapping such as 'tasks: [capitals]'")
+    return {str(key): one for key, one in value.items()}
+
+
+def _validate(kind: type[Spec], raw: Mapping[str, Any]) -> Spec:
+    try:
+        return TypeAdapter(kind).validate_python(dict(raw))
+    except ValidationError as error:
+        raise SpecError(_message(error)) from error
+
+
+def _message(error: ValidationError) -> str:
+    """The first complaint in one line: where, what came, what was wanted."""
+    first = error.errors(include_url=False)[0]
+    # A discriminated union puts the chosen kind into the path, right behind the index: not a place in the user's file.
+    places = [part for part in first["loc"] if part not in METHOD_SPECS]
+    where = ".".join(str(part) for part in places)
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(first["loc"])
+        return f"key {where!r} is unknown{did_you_mean(str(places[-1]), known)}"
+    if first["type"] == "missing":
+        return f"{where!r} is missing; give it in the spec file or as a flag (--model, --tasks)"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    return f"{where!r} can't be {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    for part in location[:-1]:
+        if part in METHOD_SPECS:
+            return list(METHOD_SPECS[str(part)].model_fields)
+    return list(ModelSpec.model_fields if "models" in location[:-1] else Spec.model_fields)

@@ -1,0 +1,206 @@
+"""The values that travel between the parts of softbench: frozen, typed, free of torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Split = Literal["tune", "validation", "test"]
+Formulation = Literal["mcf", "cf", "generation"]
+"""How a question is put (OLMES, arXiv 2406.08446): options listed and a letter chosen (mcf); each option's text scored
+as a continuation (cf); a free completion (generation). Results of different formulations are not comparable."""
+
+FinishReason = Literal["eos", "stop", "length"]
+"""Why a completion ended: the model's end token, a stop string, or the token limit."""
+
+ChoiceNorm = Literal["raw", "per_char", "per_byte", "per_token"]
+"""What an option's log-likelihood is divided by before options are compared."""
+
+
+class Status(StrEnum):
+    """What the strict parser made of a completion."""
+
+    OK = "OK"
+    NO_ANSWER = "NO_ANSWER"
+    AMBIGUOUS = "AMBIGUOUS"
+    TRUNCATED = "TRUNCATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question of a benchmark.
+
+    `answers` holds every accepted answer, the one used as tuning target first. A multiple-choice sample has its options
+    in `choices` and the index of the right one in `gold`; an open one has none and `gold` is None.
+    """
+
+    id: str
+    fields: Mapping[str, Any]
+    answers: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    gold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The text that a model reads for one sample, and what it should say.
+
+    `text` ends without a space; `target` and each of `continuations` start with one where the format wants it, so that
+    text and continuation can be tokenized together. `continuations` are in the order of the sample's choices.
+    """
+
+    sample_id: str
+    text: str
+    target: str
+    continuations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model generated: `text` without end token or stop string, and how many tokens went in and came out."""
+
+    text: str
+    finish_reason: FinishReason
+    num_prompt_tokens: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScore:
+    """Log-likelihood (natural log, summed over tokens) of one continuation, whether every token was the greedy one."""
+
+    logprob: float
+    num_tokens: int
+    is_greedy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnswer:
+    """The strict parser's verdict on a completion; `answer` is None unless `status` is OK."""
+
+    status: Status
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is kept of one sample under one method.
+
+    `completion`, `status` and what follows from them are None where the formulation generates nothing (cf);
+    `choice_scores` and `choice_correct` (right by log-likelihood, under each length norm) are empty where there are no
+    choices.
+    """
+
+    doc_id: int
+    sample: Sample
+    method: str
+    seed: int
+    prompt: Prompt
+    completion: Completion | None
+    status: Status | None
+    answer: str | None
+    correct: bool | None
+    lenient_answer: str | None
+    lenient_correct: bool | None
+    choice_scores: tuple[ChoiceScore, ...] = ()
+    choice_correct: Mapping[ChoiceNorm, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A quantity with its interval; `value` is None (not 0) where nothing was there to estimate it from."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftPrompt:
+    """Tuned vectors, float32 of shape (num_virtual_tokens, hidden_size), and the card that says how they were made."""
+
+    vectors: NDArray[np.float32]
+    card: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """How a soft prompt is tuned. `learning_rate` is in units of the RMS of the model's input embeddings."""
+
+    num_virtual_tokens: int
+    steps: int
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int
+    init: Literal["text", "vocab"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """A tuned soft prompt and what it took: the loss of each step (nats a token), samples and tokens seen."""
+
+    soft_prompt: SoftPrompt
+    losses: tuple[float, ...]
+    num_samples: int
+    num_tokens: int
+
+
+class Tuner(Protocol):
+    """Tunes a soft prompt for one frozen model."""
+
+    def __call__(
+        self, prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: "OnStep"
+    ) -> TuneResult: ...
+
+
+OnStep = Callable[[float], None]
+"""Called after each tuning step with its loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What identifies a model in results: two models of equal `fingerprint` give equal answers.
+
+    `num_body_parameters` leaves out input embeddings and head; `files` holds the sha256 of a file it was made from.
+    """
+
+    name: str
+    source: str
+    fingerprint: str
+    revision: str | None
+    dtype: str
+    device: str
+    num_parameters: int
+    num_body_parameters: int
+    hidden_size: int
+    vocab_size: int
+    max_length: int
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Progress(Protocol):
+    """Shows how far a piece of work has come; see report.progress for the two that exist."""
+
+    def track(self, label: str, total: int) -> AbstractContextManager["Advance"]: ...
+
+    def note(self, line: str) -> None: ...
+
+
+class Advance(Protocol):
+    """Moves a progress display forward by `amount`, with a word on the side such as the loss."""
+
+    def __call__(self, amount: int, detail: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a method puts before a sample's own prompt, and what making it cost."""
+
+    shots: tuple[Sample, ...] = ()
+    soft_prompt: SoftPrompt | None = None
+    tuning: TuneResult | None = None
