@@ -1,0 +1,132 @@
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from softbench.errors import PromptTooLong, TuningError
+from softbench.methods import tune as tuning
+from softbench.methods.tune import initial_vectors, rate_factor, target_loss, tune
+from softbench.models import LoadedModel
+from softbench.rows import encode
+from softbench.tasks import get_task, load_data, render_prompt
+from softbench.types import Prompt, TuneResult, TuneSettings
+
+SETTINGS = TuneSettings(num_virtual_tokens=4, steps=6, batch_size=3, learning_rate=0.1, warmup_steps=2, init="text")
+
+
+def prompts(count: int = 8) -> list[Prompt]:
+    task = get_task("arithmetic")
+    return [render_prompt(task, sample) for sample in load_data(task, None).tune[:count]]
+
+
+def run(model: LoadedModel, settings: TuneSettings = SETTINGS, seed: int = 0) -> TuneResult:
+    return tune(model, prompts(), get_task("arithmetic").description, settings, seed, lambda loss: None)
+
+
+def test_the_weights_are_the_same_bits_after_tuning(tiny_model: LoadedModel) -> None:
+    before = {name: tensor.clone() for name, tensor in tiny_model.model.state_dict().items()}
+    run(tiny_model)
+    after = tiny_model.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_loss_falls(tiny_model: LoadedModel) -> None:
+    result = run(tiny_model, dataclasses.replace(SETTINGS, steps=60, learning_rate=0.3))
+    assert np.mean(result.losses[-5:]) < np.mean(result.losses[:5]) - 0.3
+
+
+def test_the_same_seed_gives_the_same_vectors_and_another_seed_others(tiny: Callable[[str], LoadedModel]) -> None:
+    first, second, other = run(tiny("llama")), run(tiny("llama")), run(tiny("llama"), seed=1)
+    assert first.losses == second.losses
+    assert first.soft_prompt.vectors.tobytes() == second.soft_prompt.vectors.tobytes()
+    assert first.losses != other.losses
+
+
+def test_samples_and_tokens_are_counted(tiny: Callable[[str], LoadedModel]) -> None:
+    result = run(tiny("llama"))
+    assert result.num_samples == 18
+    assert len(result.losses) == 6
+    assert result.soft_prompt.vectors.shape == (4, 32)
+    assert result.soft_prompt.vectors.dtype == np.float32
+    assert 18 * 20 < result.num_tokens < 18 * 200
+
+
+def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: LoadedModel) -> None:
+    [example] = tuning._encode_examples(tiny_model, prompts(1), 0)
+    ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example[0] + example[1]
+    labels = [-100] * (len(ids) - len(example[1])) + example[1]
+    wanted = tiny_model.model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
+    got = target_loss(tiny_model, torch.empty(0, tiny_model.info.hidden_size), [example])
+    torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
+
+
+def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) -> None:
+    model = tiny("gemma3")
+    [(context, target)] = tuning._encode_examples(model, prompts(1), 0)
+    assert target[-1] == model.tokenizer.eos_token_id
+    assert model.tokenizer.decode(context + target[:-1]) == prompts(1)[0].text + prompts(1)[0].target
+
+
+def test_padding_does_not_change_the_loss(tiny_model: LoadedModel) -> None:
+    examples = tuning._encode_examples(tiny_model, prompts(5), 4)
+    vectors = initial_vectors(tiny_model, "Work out", SETTINGS, torch.Generator())
+    lone = [(float(target_loss(tiny_model, vectors, [one])), len(one[1])) for one in examples]
+    together = float(target_loss(tiny_model, vectors, examples))
+    assert together == pytest.approx(sum(loss * count for loss, count in lone) / sum(n for _, n in lone), abs=1e-5)
+
+
+def test_text_init_repeats_a_short_text_and_cuts_a_long_one(tiny_model: LoadedModel) -> None:
+    ids = encode(tiny_model, ["Reply"])[0]
+    vectors = initial_vectors(tiny_model, "Reply", SETTINGS, torch.Generator())
+    wanted = tiny_model.embed(torch.tensor((ids * 4)[:4]))
+    assert torch.equal(vectors, wanted)
+    long = initial_vectors(tiny_model, "Reply in exactly this form: result = NUMBER;", SETTINGS, torch.Generator())
+    assert long.shape == (4, 32)
+
+
+def test_text_init_holds_no_bos(tiny: Callable[[str], LoadedModel]) -> None:
+    model = tiny("llama")
+    vectors = initial_vectors(model, "Reply", SETTINGS, torch.Generator())
+    bos = model.embed(torch.tensor([model.bos_id]))
+    assert not any(torch.equal(row, bos[0]) for row in vectors)
+
+
+def test_vocab_init_takes_rows_of_the_embedding_output(tiny: Callable[[str], LoadedModel]) -> None:
+    model = tiny("gemma3")  # scales its embeddings: rows of the weight itself would be too short
+    settings = dataclasses.replace(SETTINGS, init="vocab")
+    vectors = initial_vectors(model, "unused", settings, torch.Generator().manual_seed(0))
+    table = model.embed(torch.arange(len(model.tokenizer)))
+    assert all(any(torch.equal(row, one) for one in table) for row in vectors)
+
+
+def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing() -> None:
+    factors = [rate_factor(step, steps=80, warmup_steps=5) for step in range(80)]
+    assert factors[:5] == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6])
+    assert factors[5] == 1.0
+    assert factors[5:] == sorted(factors[5:], reverse=True)
+    assert factors[-1] == pytest.approx(1 / 75)
+
+
+def test_every_example_is_seen_before_one_is_seen_twice() -> None:
+    examples = [([index], [0]) for index in range(7)]
+    batches = list(tuning._batches(examples, dataclasses.replace(SETTINGS, steps=7), torch.Generator().manual_seed(0)))
+    seen = [context[0] for batch in batches for context, _ in batch]
+    assert [len(batch) for batch in batches] == [3] * 7
+    for start in (0, 7, 14):
+        assert sorted(seen[start : start + 7]) == list(range(7))
+
+
+def test_a_loss_that_is_not_finite_stops_with_advice(tiny: Callable[[str], LoadedModel]) -> None:
+    with pytest.raises(TuningError, match=r"step \d+ of 6 .* lower --learning-rate"):
+        run(tiny("llama"), dataclasses.replace(SETTINGS, learning_rate=float("inf")))
+
+
+def test_a_sample_beyond_the_context_is_refused_before_the_first_step(tiny: Callable[[str], LoadedModel]) -> None:
+    steps: list[float] = []
+    long: Sequence[Prompt] = [Prompt("long-one", "word " * 300, " answer")]
+    with pytest.raises(PromptTooLong, match="'long-one'"):
+        tune(tiny("gpt2"), long, "text", SETTINGS, 0, steps.append)
+    assert steps == []
