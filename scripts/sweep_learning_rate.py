@@ -13,6 +13,7 @@ import json
 import os
 import statistics
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -23,7 +24,7 @@ from softbench.types import TuneSettings
 
 TASKS = ("capitals", "arithmetic", "arc_easy:mcf")
 RATES = (0.03, 0.1, 0.3, 1.0)
-INITS = ("text", "vocab")
+INITS: tuple[Literal["text", "vocab"], ...] = ("text", "vocab")
 SEEDS = (0, 1, 2)
 STEPS = 40
 NUM_HELD_OUT = 40

@@ -14,8 +14,14 @@ _TEXT = [
     "Question: Which of these is the answer? A. one B. two C. three Answer: The answer is (B).",
 ]
 # Far wider than the usual 0.02: logits of a near-zero model are near uniform, and a greedy token should be a clear one.
-_COMMON = {"vocab_size": 400, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.3}
-_SMALL = {
+_COMMON: dict[str, Any] = {
+    "vocab_size": 400,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.3,
+}
+_SMALL: dict[str, Any] = {
     **_COMMON,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -23,18 +29,18 @@ _SMALL = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 8,
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 512,
 }
 
 ARCHITECTURES: dict[str, Callable[[], Any]] = {
     # rotary positions, grouped heads, untied head
     "llama": lambda: transformers.LlamaConfig(**_SMALL, tie_word_embeddings=False),
     # absolute positions, tied head, no BOS from the tokenizer
-    "gpt2": lambda: transformers.GPT2Config(**_COMMON, n_embd=32, n_layer=2, n_head=4, n_positions=256),
+    "gpt2": lambda: transformers.GPT2Config(**_COMMON, n_embd=32, n_layer=2, n_head=4, n_positions=512),
     # scaled embeddings, tied head, a sliding window shorter than the prompts, one end token more in its config
     "gemma3": lambda: transformers.Gemma3TextConfig(
         # Its embeddings are scaled up: as wide as the others', they would drown what the layers add.
-        **{**_SMALL, "eos_token_id": [2, 5], "initializer_range": 0.05},
+        **{**_SMALL, "eos_token_id": [2, 5], "initializer_range": 0.1},
         sliding_window=16,
         query_pre_attn_scalar=8,
         layer_types=["sliding_attention", "full_attention"],

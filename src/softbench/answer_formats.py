@@ -58,21 +58,23 @@ class Letter:
         return answer.strip().upper()
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The last announced letter, else a letter that stands alone or opens the text, else the option whose text this is.
+        """The last announced letter, else one in a box, else one set apart at the start, else the option named.
 
-        A letter must be a word of its own: "Let's" gives no L, "A cat" no A unless "A" is set apart by a mark.
+        A letter must be a word of its own: "Let's" gives no L, and "A cat" no A, as no mark sets it apart.
         """
         letters = LETTERS[: len(choices)] or LETTERS
-        either = f"{letters}{letters.lower()}"
-        announced = re.findall(rf"{_LEAD_IN.pattern}(?:\\boxed\s*)?[*_`\"'(\[{{$]*([{either}])(?![\w'’])", text, re.I)
-        if announced:
-            return str(announced[-1]).upper()
-        boxed = re.findall(rf"\\boxed\s*\{{\s*\(?([{either}])\)?\s*\}}", text)
-        if boxed:
-            return str(boxed[-1]).upper()
-        alone = re.match(rf"\s*[*_`\"'(\[{{$]*([{either}])(?:[)\]}}*_`\"'$.:,]|\s*$)", text)
-        if alone:
-            return alone.group(1).upper()
+        # A small letter before another word is an article or a pronoun: "answer: a dog".
+        letter = rf"([{letters}](?![\w'’])|[{letters.lower()}](?!\s*[\w'’]))"
+        opening = r"[*_`\"'(\[{$]*"
+        said = _announced(text)
+        if said in choices:
+            return LETTERS[list(choices).index(said)]
+        announced = re.findall(rf"(?i:{_LEAD_IN.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
+        boxed = re.findall(rf"\\boxed\s*\{{\s*\(?{letter}\)?\s*\}}", text)
+        alone = re.findall(rf"^\s*{opening}{letter}(?=[)\]}}*_`\"'$.:,]|\s*$)", text)
+        for found in (announced, boxed, alone):
+            if found:
+                return str(found[-1]).upper()
         option = Option().find(text, choices)
         return None if option is None else LETTERS[list(choices).index(option)]
 
@@ -185,7 +187,7 @@ class AnswerFormat:
         return [str(answer) for answer in re.findall(self._pattern(choices), text)]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
-        """The answer that a forgiving reader would take from `text`: the last one in the right form, else the kind's."""
+        """The answer that a forgiving reader would take: the last one in the right form, else what the kind finds."""
         well_formed = self.find_all(text, choices)
         return well_formed[-1] if well_formed else self.kind.find(text, choices)
 
@@ -202,10 +204,8 @@ class AnswerFormat:
 
 def _announced(text: str) -> str:
     """What follows the last lead-in such as "Answer:", or all of `text` where there is none."""
-    last = None
-    for last in _LEAD_IN.finditer(text):
-        pass
-    return text[last.end() :] if last and text[last.end() :].strip() else text
+    ends = [lead_in.end() for lead_in in _LEAD_IN.finditer(text)]
+    return text[ends[-1] :] if ends and text[ends[-1] :].strip() else text
 
 
 def _plain(text: str) -> str:

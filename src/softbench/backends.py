@@ -37,7 +37,12 @@ def open_fake(model: ModelSpec, spec: Spec) -> Backend:
 
     from softbench.engines.fake import INFO, FakeEngine, fake_tune
 
-    return Backend(FakeEngine(dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=f"fake:{model.source}")), fake_tune)
+    return Backend(
+        FakeEngine(
+            dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=f"fake:{model.source}")
+        ),
+        fake_tune,
+    )
 
 
 BACKENDS: dict[str, Callable[[ModelSpec, Spec], Backend]] = {"transformers": open_transformers, "fake": open_fake}

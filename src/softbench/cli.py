@@ -21,7 +21,9 @@ def main() -> None:
     try:
         app()
     except SoftbenchError as error:
-        Console(stderr=True).print(Text("error: ", style="bold red") + Text(" ".join(str(error).split())), soft_wrap=True)
+        Console(stderr=True).print(
+            Text("error: ", style="bold red") + Text(" ".join(str(error).split())), soft_wrap=True
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; run the same command again to go on")
@@ -99,15 +101,15 @@ def run(
 
     from softbench import pipeline
     from softbench.report.progress import make_progress
-    from softbench.report.table import results_tables, warnings
+    from softbench.report.table import WIDE, results_tables, warnings
 
     console = Console(stderr=True)
     results = pipeline.run(checked, make_progress(console))
-    out = Console()
     # A pipe has no width of its own: there, a line a row is easiest to read and to search.
-    width = out.width if out.is_terminal or "COLUMNS" in os.environ else 160
-    for table in results_tables(results, width):
-        out.print(table, width=width)
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    out = Console(width=None if has_width else WIDE)
+    for table in results_tables(results, out.width):
+        out.print(table)
         out.print()
     for line in warnings(results):
         out.print(Text(f"note: {line}"), soft_wrap=True)

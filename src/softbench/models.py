@@ -105,7 +105,9 @@ def _locate(source: str, revision: str | None) -> tuple[Path, dict[str, str], st
     path = Path(source).expanduser()
     if path.is_file():
         if path.suffix != ".gguf":
-            raise ModelError(f"model {source!r} is a file but not a .gguf; give a model folder, a .gguf file or a hub id")
+            raise ModelError(
+                f"model {source!r} is a file but not a .gguf; give a model folder, a .gguf file or a hub id"
+            )
         digest = _sha256(path)
         return _converted_gguf(path, digest), {path.name: digest}, None
     if path.is_dir():
@@ -135,11 +137,12 @@ def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
     if not (folder / "config.json").is_file():
         raise ModelError(f"model folder {source!r} has no config.json; give the folder that save_pretrained wrote")
     if not any(folder.glob("*.safetensors")):
-        raise ModelError(f"model folder {source!r} has no *.safetensors; pickled weights are not read: convert them first")
+        raise ModelError(
+            f"model folder {source!r} has no *.safetensors; pickled weights are not read: convert them first"
+        )
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
-        if config.is_encoder_decoder:
-            raise ModelError(f"model {source!r} is an encoder-decoder ({config.model_type}); a causal model is wanted")
+        _check_causal(config, source)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except ModelError:
@@ -148,6 +151,11 @@ def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"model folder {source!r} can't be read: {reason}") from error
     return model, tokenizer
+
+
+def _check_causal(config: Any, source: str) -> None:
+    if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelError(f"model {source!r} is of type {config.model_type!r}; a decoder-only language model is wanted")
 
 
 def _head(model: Any, source: str) -> Any:
@@ -227,7 +235,7 @@ def _converted_gguf(path: Path, digest: str) -> Path:
 
 
 def _convert_gguf(path: Path, folder: Path) -> None:
-    location = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    location: dict[str, Any] = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     tokenizer = transformers.AutoTokenizer.from_pretrained(**location)
     model = transformers.AutoModelForCausalLM.from_pretrained(**location, dtype=torch.float32)
     # A model read from GGUF refuses to be saved as it is: build a plain one of the same config around its weights.

@@ -100,9 +100,7 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
     )
 
 
-def prepare(
-    job: Job, backend: Backend, folder: Path, name: str, progress: Progress
-) -> tuple[Prepared, dict[str, Any]]:
+def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progress) -> tuple[Prepared, dict[str, Any]]:
     """What the method puts before each sample, and what that cost; a soft prompt already in `folder` is taken."""
     cost = _read_cost(folder)
     info = backend.engine.info
@@ -174,7 +172,9 @@ def evaluate(
                 done_now += len(chunk)
             advance(len(doc_ids))
     if done_now == 0:
-        return file.in_order(), {key: value for key, value in _read_cost(folder).items() if key.startswith("evaluation")}
+        return file.in_order(), {
+            key: value for key, value in _read_cost(folder).items() if key.startswith("evaluation")
+        }
     tokens = engine.tokens_read - tokens_before
     return file.in_order(), {
         "evaluation_seconds": time.perf_counter() - started,
@@ -199,8 +199,8 @@ def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | 
         seed=job.seed,
         prompt=prompt,
         completion=completion,
-        status=parsed and parsed.status,
-        answer=parsed and parsed.answer,
+        status=None if parsed is None else parsed.status,
+        answer=None if parsed is None else parsed.answer,
         correct=None if parsed is None else answer_format.is_right(parsed.answer, sample.answers),
         lenient_answer=lenient,
         lenient_correct=None if completion is None else answer_format.is_right(lenient, sample.answers),
@@ -232,7 +232,7 @@ def job_key(job: Job, backend: Backend, spec: Spec) -> str:
         "test": samples_hash(job.test),
         "method": job.spec.model_dump(),
         "label": job.label,
-        "seed": job.seed,
+        "seed": job.seed if job.method.uses_seed else None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -270,5 +270,3 @@ def _read_cost(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}  # only times and counts of a run that was cut off: the work is done again
     return value if isinstance(value, dict) else {}
-
-

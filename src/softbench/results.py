@@ -15,7 +15,7 @@ from softbench.records import record_to_line
 from softbench.spec import Spec
 from softbench.stats import format_gap, knowledge_bounds
 from softbench.tasks import Task, TaskData, samples_hash
-from softbench.types import Estimate, ModelInfo, Record
+from softbench.types import Estimate, ModelInfo, Record, Sample, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,7 @@ def write_results(folder: Path, info: ModelInfo, spec: Spec, jobs: Sequence[JobR
     return Results(info, jobs, path)
 
 
-def results_dict(
-    info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: float, seconds: float
-) -> dict[str, Any]:
+def results_dict(info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: float, seconds: float) -> dict[str, Any]:
     """The results file's content. In `results`, a key is `metric,method` where the harness has `metric,filter`."""
     by_task: dict[str, list[JobResult]] = {}
     for job in jobs:
@@ -150,7 +148,7 @@ def _harness_config(job: JobResult) -> dict[str, Any]:
 
 def _task_block(job: JobResult) -> dict[str, Any]:
     task, data = job.task, job.data
-    splits = {"tune": data.tune, "validation": data.validation, "test": data.test}
+    splits: dict[Split, Sequence[Sample]] = {"tune": data.tune, "validation": data.validation, "test": data.test}
     return {
         "formulation": task.formulation,
         "answer_format": task.answer_format.name,
@@ -173,9 +171,7 @@ def _job_block(job: JobResult) -> dict[str, Any]:
         "soft_prompt_sha256": job.soft_prompt_sha256,
         "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
         "knowledge_bounds": knowledge_bounds(job.metrics),
-        "format_gap": {
-            name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")
-        },
+        "format_gap": {name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")},
         "statuses": _statuses(job.records),
         "cost": dict(job.cost),
         "files": job.folder.name,

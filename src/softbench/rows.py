@@ -58,8 +58,8 @@ def check_length(model: LoadedModel, sample_id: str, num_text: int, num_virtual:
     needed = num_text + num_virtual + num_new + (model.bos_id is not None)
     if needed > model.info.max_length:
         raise PromptTooLong(
-            f"sample {sample_id!r} needs {needed} tokens ({num_text} prompt, {num_virtual} soft prompt, {num_new} answer) "
-            f"and {model.info.name} takes {model.info.max_length}; use fewer shots or leave the sample out"
+            f"sample {sample_id!r} needs {needed} tokens ({num_text} text, {num_virtual} soft prompt, {num_new} answer)"
+            f" and {model.info.name} takes {model.info.max_length}; use fewer shots or leave the sample out"
         )
 
 

@@ -101,7 +101,9 @@ def read_spec(path: Path | None, overrides: Mapping[str, Any]) -> Spec:
         unused = [key for key in given if not any(key in method for method in raw["methods"])]
         if unused:
             flag = "--" + unused[0].replace("_", "-")
-            raise SpecError(f"{flag} is given, but no method of this run uses it; drop it or add the method to --methods")
+            raise SpecError(
+                f"{flag} is given, but no method of this run uses it; drop it or add the method to --methods"
+            )
     return _validate(Spec, raw)
 
 
@@ -138,8 +140,9 @@ def _validate(kind: type[Spec], raw: Mapping[str, Any]) -> Spec:
 
 
 def _message(error: ValidationError) -> str:
-    """The first complaint in one line: where, what came, what was wanted."""
-    first = error.errors(include_url=False)[0]
+    """One complaint in one line: where, what came, what was wanted."""
+    # A misspelt key often makes another one missing: the misspelling is what to mend.
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     # A discriminated union puts the chosen kind into the path, right behind the index: not a place in the user's file.
     places = [part for part in first["loc"] if part not in METHOD_SPECS]
     where = ".".join(str(part) for part in places)
@@ -150,7 +153,8 @@ def _message(error: ValidationError) -> str:
         return f"{where!r} is missing; give it in the spec file or as a flag (--model, --tasks)"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    return f"{where!r} can't be {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    wanted = first["msg"].replace("Input", "it").replace("a valid tuple", "a list")
+    return f"{where!r} can't be {first['input']!r}: {wanted}"
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:

@@ -155,7 +155,9 @@ class Tuner(Protocol):
 
     def __call__(
         self, prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: "OnStep"
-    ) -> TuneResult: ...
+    ) -> TuneResult:
+        """Tune on `prompts`, starting from the embeddings of `init_text` where `settings` say so."""
+        ...
 
 
 OnStep = Callable[[float], None]
@@ -186,15 +188,21 @@ class ModelInfo:
 class Progress(Protocol):
     """Shows how far a piece of work has come; see report.progress for the two that exist."""
 
-    def track(self, label: str, total: int) -> AbstractContextManager["Advance"]: ...
+    def track(self, label: str, total: int) -> AbstractContextManager["Advance"]:
+        """Follow `total` units of work under `label`."""
+        ...
 
-    def note(self, line: str) -> None: ...
+    def note(self, line: str) -> None:
+        """Say something beside the progress."""
+        ...
 
 
 class Advance(Protocol):
     """Moves a progress display forward by `amount`, with a word on the side such as the loss."""
 
-    def __call__(self, amount: int, detail: str = "") -> None: ...
+    def __call__(self, amount: int, detail: str = "") -> None:
+        """`amount` more units are done."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

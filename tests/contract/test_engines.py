@@ -93,7 +93,7 @@ def engine(tiny_model: LoadedModel) -> TransformersEngine:
 
 
 def test_a_prompt_beyond_the_context_is_refused_by_name(engine: TransformersEngine) -> None:
-    long = Prompt("s9", "word " * 300, " x", (" y",))
+    long = Prompt("s9", "word " * 600, " x", (" y",))
     with pytest.raises(PromptTooLong, match="'s9'"):
         engine.generate([*prompts(2), long], None, 4, ())
     with pytest.raises(PromptTooLong, match="'s9'"):
@@ -101,8 +101,8 @@ def test_a_prompt_beyond_the_context_is_refused_by_name(engine: TransformersEngi
 
 
 def test_virtual_tokens_count_towards_the_context(engine: TransformersEngine, tiny_model: LoadedModel) -> None:
-    room = 256 - 8 - (tiny_model.bos_id is not None)
-    text = next(text for n in range(300, 0, -1) if len(tiny_model.tokenizer.encode(text := "x" * n)) <= room)
+    room = 512 - 8 - (tiny_model.bos_id is not None)
+    text = next(text for n in range(600, 0, -1) if len(tiny_model.tokenizer.encode(text := "x" * n)) <= room)
     fits = Prompt("fits", text, " x")
     engine.generate([fits], None, 1, ())
     with pytest.raises(PromptTooLong, match="10 soft prompt"):

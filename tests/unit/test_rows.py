@@ -24,7 +24,9 @@ def test_a_row_is_padding_bos_soft_prompt_text_in_that_order(tiny_model: LoadedM
         assert torch.equal(batch.embeds[index, text_start:], tiny_model.embed(torch.tensor(row)))
         assert torch.equal(batch.embeds[index, text_start - 3 : text_start], vectors)
         first = text_start - 3 - len(bos)
-        assert torch.equal(batch.embeds[index, first : text_start - 3], tiny_model.embed(torch.tensor(bos, dtype=int)))
+        assert torch.equal(
+            batch.embeds[index, first : text_start - 3], tiny_model.embed(torch.tensor(bos, dtype=torch.long))
+        )
         assert batch.mask[index].tolist() == [0] * first + [1] * (batch.embeds.shape[1] - first)
 
 
@@ -84,9 +86,9 @@ def test_an_empty_continuation_and_an_empty_context_are_pairs_too(tiny_model: Lo
 
 def test_a_row_beyond_the_context_is_refused_by_name(tiny_model: LoadedModel) -> None:
     extra = tiny_model.bos_id is not None
-    check_length(tiny_model, "fits", 256 - 10 - 16 - extra, 10, 16)
-    with pytest.raises(PromptTooLong, match="'s7' needs .* takes 256"):
-        check_length(tiny_model, "s7", 256 - 10 - 16 - extra + 1, 10, 16)
+    check_length(tiny_model, "fits", 512 - 10 - 16 - extra, 10, 16)
+    with pytest.raises(PromptTooLong, match="'s7' needs .* takes 512"):
+        check_length(tiny_model, "s7", 512 - 10 - 16 - extra + 1, 10, 16)
 
 
 def test_the_gradient_reaches_the_soft_prompt_and_nothing_else(tiny_model: LoadedModel) -> None:

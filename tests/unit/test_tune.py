@@ -35,7 +35,7 @@ def test_the_weights_are_the_same_bits_after_tuning(tiny_model: LoadedModel) -> 
 
 def test_the_loss_falls(tiny_model: LoadedModel) -> None:
     result = run(tiny_model, dataclasses.replace(SETTINGS, steps=60, learning_rate=0.3))
-    assert np.mean(result.losses[-5:]) < np.mean(result.losses[:5]) - 0.3
+    assert np.mean(result.losses[-5:]) < np.mean(result.losses[:5]) - 0.2
 
 
 def test_the_same_seed_gives_the_same_vectors_and_another_seed_others(tiny: Callable[[str], LoadedModel]) -> None:
@@ -126,7 +126,7 @@ def test_a_loss_that_is_not_finite_stops_with_advice(tiny: Callable[[str], Loade
 
 def test_a_sample_beyond_the_context_is_refused_before_the_first_step(tiny: Callable[[str], LoadedModel]) -> None:
     steps: list[float] = []
-    long: Sequence[Prompt] = [Prompt("long-one", "word " * 300, " answer")]
+    long: Sequence[Prompt] = [Prompt("long-one", "word " * 600, " answer")]
     with pytest.raises(PromptTooLong, match="'long-one'"):
         tune(tiny("gpt2"), long, "text", SETTINGS, 0, steps.append)
     assert steps == []

@@ -29,8 +29,6 @@ class Engine(Protocol):
         """Complete each prompt greedily until an end token, a stop string or `max_new_tokens`."""
         ...
 
-    def score_choices(
-        self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None
-    ) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
         """Log-likelihood of each of every prompt's continuations."""
         ...

@@ -62,9 +62,7 @@ class FakeEngine:
         """Complete each prompt; see Engine.generate."""
         return [self._complete(prompt, soft_prompt) for prompt in prompts]
 
-    def score_choices(
-        self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None
-    ) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
         """Give the continuation that is the target, where it is known, the best score; see Engine.score_choices."""
         return [
             tuple(

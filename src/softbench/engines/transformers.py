@@ -53,9 +53,7 @@ class TransformersEngine:
         return [completion for completion in completions if completion is not None]
 
     @torch.inference_mode()
-    def score_choices(
-        self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None
-    ) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
         """Log-likelihoods of every prompt's continuations; see Engine.score_choices."""
         vectors = self._vectors(soft_prompt)
         wanted = [(prompt, continuation) for prompt in prompts for continuation in prompt.continuations]

@@ -1,4 +1,4 @@
-"""Ways of prompting: zero-shot, few-shot, soft prompt. `tune`, the loop itself, imports torch and is not loaded here."""
+"""Ways of prompting: zero-shot, few-shot, soft prompt. The loop, `tune`, imports torch: not loaded here."""
 
 from softbench.methods.base import Materials, Method, MethodFactory
 from softbench.methods.few_shot import FewShot

@@ -11,7 +11,8 @@ from softbench.types import OnStep, Prepared, Prompt, Sample, Tuner
 class Materials:
     """What a method may use. Test samples are not among it.
 
-    `tune_prompts` are the tuning samples as zero-shot prompts with their targets; `init_text` is the task's instruction.
+    `tune_prompts` are the tuning samples as zero-shot prompts with their targets; `init_text` is the task's
+    instruction.
     """
 
     tune_samples: Sequence[Sample]

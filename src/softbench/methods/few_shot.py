@@ -21,6 +21,8 @@ class FewShot:
         """Draw the shots. Raises SpecError where the tuning split has too few samples."""
         available = len(materials.tune_samples)
         if self.num_fewshot > available:
-            raise SpecError(f"num_fewshot is {self.num_fewshot} and the tuning split has {available} samples; take fewer")
+            raise SpecError(
+                f"num_fewshot is {self.num_fewshot} and the tuning split has {available} samples; take fewer"
+            )
         drawn = np.random.default_rng(materials.seed).choice(available, size=self.num_fewshot, replace=False)
         return Prepared(shots=tuple(materials.tune_samples[index] for index in drawn))

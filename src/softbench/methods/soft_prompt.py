@@ -87,7 +87,8 @@ def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
         raise SoftPromptError(f"the soft prompt in {str(folder)!r} does not match its card; tune it again")
     if vectors.ndim != 2 or vectors.shape[1] != info.hidden_size or card.get("model_fingerprint") != info.fingerprint:
         raise SoftPromptError(
-            f"the soft prompt in {str(folder)!r} was tuned for {card.get('model')!r} (hidden size {vectors.shape[-1]}), "
-            f"not for {info.name!r} as it is now (hidden size {info.hidden_size}); tune one for this model"
+            f"the soft prompt in {str(folder)!r} was tuned for {card.get('model')!r} "
+            f"(hidden size {vectors.shape[-1]}), not for {info.name!r} as it is now "
+            f"(hidden size {info.hidden_size}); tune one for this model"
         )
     return SoftPrompt(vectors, card)

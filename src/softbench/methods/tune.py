@@ -42,7 +42,7 @@ def tune(
                 f"than {settings.learning_rate} or --dtype float32"
             )
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()
         torch.nn.utils.clip_grad_norm_([vectors], MAX_GRADIENT_NORM)
         optimizer.step()
         losses.append(loss.item())
@@ -103,7 +103,7 @@ def _encode_examples(model: LoadedModel, prompts: Sequence[Prompt], num_virtual_
 def _batches(
     examples: Sequence[Example], settings: TuneSettings, generator: torch.Generator
 ) -> Iterator[list[Example]]:
-    """`steps` batches: the examples in one random order after another, so that none comes twice before all came once."""
+    """`steps` batches, from one random order of all examples after another."""
     queue: list[int] = []
     for _ in range(settings.steps):
         while len(queue) < settings.batch_size:

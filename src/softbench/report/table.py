@@ -45,7 +45,7 @@ def _table(labels: Sequence[str], *numbers: str) -> Table:
     for column in labels:
         table.add_column(column, overflow="fold")
     for column in (*numbers, "steps", "s"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap="\n" not in column)
     return table
 
 
@@ -87,8 +87,8 @@ def warnings(results: Iterable[Results]) -> list[str]:
             completions = [record.completion.text for record in job.records if record.completion][:3]
             said = ", ".join(repr(_shorten(text)) for text in completions)
             lines.append(
-                f"{result.info.name}, {job.task.name}, {method_name(job)}: {100 * following:.1f} % of completions have the "
-                f"form {job.task.answer_format.template!r}; some that do not: {said}"
+                f"{result.info.name}, {job.task.name}, {method_name(job)}: {100 * following:.1f} % of completions have "
+                f"the form {job.task.answer_format.template!r}; some that do not: {said}"
             )
     return lines
 

@@ -1,6 +1,6 @@
 """Metrics of one method on one task, with 95 % intervals; definitions in docs/metrics.md.
 
-A share has Wilson's interval, which is not empty at 0 or 100 %. A metric that nothing was there for is None, with n = 0.
+A share has Wilson's interval, which is not empty at 0 or 100 %. Without data a metric is None, with n = 0.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

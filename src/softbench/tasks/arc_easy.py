@@ -28,7 +28,9 @@ def arc_easy_mcf() -> Task:
 
 def arc_easy_generation() -> Task:
     """The options are listed, and the text of one is asked for."""
-    return _arc_easy("generation", f"Choose the right option. {SENTENCE_OPTION.instruction()}", _LISTED, SENTENCE_OPTION)
+    return _arc_easy(
+        "generation", f"Choose the right option. {SENTENCE_OPTION.instruction()}", _LISTED, SENTENCE_OPTION
+    )
 
 
 def arc_easy_cf() -> Task:

@@ -31,7 +31,9 @@ def arithmetic() -> Task:
 
 def _load(data_dir: Path | None) -> Splits:
     """Draw distinct expressions: two numbers up to 99 added or subtracted, or two up to 12 multiplied."""
-    sums = [(f"{a} {sign} {b}", a + b if sign == "+" else a - b) for a in range(100) for b in range(100) for sign in "+-"]
+    sums = [
+        (f"{a} {sign} {b}", a + b if sign == "+" else a - b) for a in range(100) for b in range(100) for sign in "+-"
+    ]
     products = [(f"{a} * {b}", a * b) for a in range(2, 13) for b in range(2, 13)]
     generator = np.random.default_rng(_SEED)
     drawn = [sums[i] for i in generator.choice(len(sums), size=sum(_SIZES.values()) - len(products), replace=False)]

@@ -33,7 +33,9 @@ def load_data(task: Task, data_dir: Path | None) -> TaskData:
     validation = _without(splits.get("validation", ()), test)
     tune = _without(splits["tune"], (*validation, *test))
     if not tune:
-        raise DataError(f"task {task.name!r}: every tune sample is also in validation or test, so none is left to tune on")
+        raise DataError(
+            f"task {task.name!r}: every tune sample is also in validation or test, so none is left to tune on"
+        )
     for sample in (*tune, *validation, *test):
         _check_gold(task, sample)
     dropped: dict[Split, int] = {
@@ -64,13 +66,15 @@ def _check_gold(task: Task, sample: Sample) -> None:
     parsed = task.answer_format.parse(prompt.target, sample.choices)
     if parsed is None or not task.answer_format.is_right(parsed, sample.answers):
         raise DataError(
-            f"task {task.name!r}, sample {sample.id!r}: the gold answer {sample.answers[0]!r} does not come back through "
-            f"the answer format {task.answer_format.name!r}; mend the row or choose another format"
+            f"task {task.name!r}, sample {sample.id!r}: the gold answer {sample.answers[0]!r} does not come back "
+            f"through the answer format {task.answer_format.name!r}; mend the row or choose another format"
         )
     for stop in task.stop:
         if stop in prompt.target.strip():
             raise DataError(
-                f"task {task.name!r}, sample {sample.id!r}: stop string {stop!r} stands in the gold answer; change the stops"
+                f"task {task.name!r}, sample {sample.id!r}: stop string {stop!r} stands in the gold answer; drop it"
             )
     if SHOT_SEPARATOR in prompt.target:
-        raise DataError(f"task {task.name!r}, sample {sample.id!r}: the gold answer holds a blank line, which parts shots")
+        raise DataError(
+            f"task {task.name!r}, sample {sample.id!r}: the gold answer holds a blank line, which parts shots"
+        )

@@ -18,7 +18,9 @@ def read_rows(data_dir: Path | None, benchmark: str, split: str) -> list[dict[st
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise DataError(f"no file {str(path)!r}; --data-dir (or SOFTBENCH_DATA) must hold one folder a benchmark") from None
+        raise DataError(
+            f"no file {str(path)!r}; --data-dir (or SOFTBENCH_DATA) must hold one folder a benchmark"
+        ) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}") from error
     return [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]

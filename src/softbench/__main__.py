@@ -1,0 +1,5 @@
+"""`python -m softbench` is the `softbench` command."""
+
+from softbench.cli import main
+
+main()

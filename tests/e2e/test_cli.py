@@ -1,0 +1,152 @@
+"""The command as a user types it: what it prints, and one line with exit code 2 for bad input."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import softbench
+
+FAKE = ["--model", "fake", "--engine", "fake"]
+
+
+def softbench_run(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in ("SOFTBENCH_DATA", "COLUMNS")}
+    return subprocess.run(
+        [sys.executable, "-m", "softbench", *map(str, arguments)],
+        cwd=cwd,
+        env=clean | {"HF_HUB_OFFLINE": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    assert softbench_run("--version", cwd=tmp_path).stdout == f"softbench {softbench.__version__}\n"
+
+
+def test_tasks_are_listed(tmp_path: Path) -> None:
+    lines = softbench_run("tasks", cwd=tmp_path, COLUMNS="160").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [
+        "capitals", "elements", "arithmetic", "arc_easy", "arc_easy:mcf", "arc_easy:generation", "arc_easy:cf",
+    ]  # fmt: skip
+
+
+def test_a_run_ends_with_the_table(tmp_path: Path) -> None:
+    done = softbench_run("run", *FAKE, "--tasks", "capitals,elements", "--limit", "20", cwd=tmp_path)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert re.split(r"\s{2,}", lines[0].strip()) == [
+        "model", "task", "method", "format-following", "accuracy", "accuracy|format", "choice acc.", "steps", "s",
+    ]  # fmt: skip
+    assert [line.split()[:3] for line in lines[1:7]] == [
+        ["fake", task, method]
+        for task in ("capitals", "elements")
+        for method in ("zero_shot", "few_shot", "soft_prompt")
+    ]
+    share = r"\d+\.\d % \[\d+\.\d, \d+\.\d\]"
+    assert len(re.findall(share, lines[3])) == 3
+    [path] = re.findall(r"results: (.*)", done.stdout)
+    assert (tmp_path / path).is_file()
+    assert "soft_prompt: tune: 80/80" in done.stderr
+
+
+def test_a_narrow_terminal_gets_narrow_tables(tmp_path: Path) -> None:
+    done = softbench_run("run", *FAKE, "--tasks", "capitals", "--limit", "20", cwd=tmp_path, COLUMNS="80")
+    table = done.stdout.partition("note:")[0].partition("results:")[0]
+    assert "soft_prompt" in table
+    assert "few_shot (5)" in table
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+
+
+def test_completions_without_form_are_shown(tmp_path: Path) -> None:
+    done = softbench_run("run", *FAKE, "--tasks", "elements", "--methods", "zero_shot", "--limit", "9", cwd=tmp_path)
+    assert "note: fake, elements, zero_shot: 0.0 % of completions have the form '<< {answer} >>'" in done.stdout
+    assert done.stdout.count("'I would say it depends'") + done.stdout.count("' I would say it depends'") == 3
+
+
+def test_a_spec_file_says_the_same_as_flags(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("models: [fake]\ntasks: [capitals]\nengine: fake\nlimit: 50\n")
+    from_file = softbench_run("run", "spec.yaml", "--limit", "10", cwd=tmp_path)
+    from_flags = softbench_run("run", *FAKE, "--tasks", "capitals", "--limit", "10", cwd=tmp_path)
+    assert from_file.stdout.partition("results:")[0] == from_flags.stdout.partition("results:")[0] != ""
+
+
+CASES: dict[str, tuple[list[str], str]] = {
+    "unknown task": ([*FAKE, "--tasks", "capitols"], "task 'capitols' is unknown; did you mean 'capitals'?"),
+    "unknown method": (
+        [*FAKE, "--tasks", "capitals", "--methods", "zero_shots"],
+        "method 'zero_shots' is unknown; did you mean 'zero_shot'?",
+    ),
+    "missing model folder": (
+        ["--model", "./no/such/folder", "--tasks", "capitals"],
+        "model './no/such/folder' is neither a folder, a .gguf file nor a hub id",
+    ),
+    "hub id without a hub": (
+        ["--model", "nobody/nothing", "--tasks", "capitals"],
+        "model 'nobody/nothing' is no folder",
+    ),
+    "model folder without config": (
+        ["--model", "empty", "--tasks", "capitals"],
+        "model folder 'empty' has no config.json",
+    ),
+    "a file that is no model": (["--model", "a_file", "--tasks", "capitals"], "is a file but not a .gguf"),
+    "a damaged gguf": (["--model", "bad.gguf", "--tasks", "capitals"], "'bad.gguf' can't be converted"),
+    "negative steps": ([*FAKE, "--tasks", "capitals", "--steps", "-1"], "steps' can't be -1"),
+    "zero limit": ([*FAKE, "--tasks", "capitals", "--limit", "0"], "'limit' can't be 0"),
+    "a seed of letters": ([*FAKE, "--tasks", "capitals", "--seed", "x"], "--seed can't be 'x'"),
+    "a misspelt key": (["misspelt.yaml"], "key 'taks' is unknown; did you mean 'tasks'?"),
+    "a spec that is not there": (["none.yaml"], "spec file 'none.yaml' does not exist"),
+    "no model": (["--tasks", "capitals"], "'models' is missing"),
+    "no tasks": ([*FAKE], "'tasks' is missing"),
+    "output that is a file": (
+        [*FAKE, "--tasks", "capitals", "--output-path", "a_file"],
+        "output path 'a_file' is, or lies",
+    ),
+    "no data": ([*FAKE, "--tasks", "arc_easy"], "give --data-dir DIR or set SOFTBENCH_DATA"),
+    "data that are not there": (
+        [*FAKE, "--tasks", "arc_easy", "--data-dir", "nowhere"],
+        "no file 'nowhere/arc_easy/train",
+    ),
+    "too many shots": ([*FAKE, "--tasks", "capitals", "--num-fewshot", "500"], "num_fewshot is 500"),
+    "an unknown device": (
+        ["--model", "tiny", "--tasks", "capitals", "--device", "abacus"],
+        "device 'abacus' is unknown",
+    ),
+    "an unknown dtype": ([*FAKE, "--tasks", "capitals", "--dtype", "int3"], "'dtype' can't be 'int3'"),
+    "a flag for no method": (
+        [*FAKE, "--tasks", "capitals", "--methods", "zero_shot", "--steps", "5"],
+        "--steps is given, but no method of this run uses it",
+    ),
+    "a prompt longer than the context": (
+        ["--model", "tiny", "--tasks", "capitals", "--methods", "few_shot", "--num-fewshot", "60"],
+        "and tiny takes 512; use fewer shots",
+    ),
+    "an option that is not there": ([*FAKE, "--task", "capitals"], "No such option: --task"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    case: str, tmp_path: Path, tiny_folder: Callable[[str], Path]
+) -> None:
+    arguments, message = CASES[case]
+    (tmp_path / "a_file").write_text("mine")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(60))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "tiny").symlink_to(tiny_folder("gpt2"))
+    (tmp_path / "misspelt.yaml").write_text("models: [fake]\ntaks: [capitals]\n")
+    done = softbench_run("run", *arguments, cwd=tmp_path, SOFTBENCH_CACHE=str(tmp_path / "cache"), COLUMNS="400")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
+    if case != "an option that is not there":  # typer's own message has a frame
+        assert [line for line in done.stderr.splitlines() if "error: " in line] == done.stderr.splitlines()[-1:]
+    assert (tmp_path / "a_file").read_text() == "mine"
+    assert done.stdout == ""

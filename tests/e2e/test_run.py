@@ -1,0 +1,230 @@
+"""The whole job over the fake engine and over tiny models: files, resuming, determinism."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from softbench import pipeline
+from softbench.engines.fake import FakeEngine
+from softbench.errors import DataError, OutputError, PromptTooLong
+from softbench.pipeline import run, safe_name
+from softbench.records import RecordFile, read_records, record_to_line
+from softbench.report.progress import LineProgress
+from softbench.results import Results
+from softbench.spec import Spec, read_spec
+
+QUIET = LineProgress(Console(quiet=True))
+
+
+def spec_of(out: Path, **overrides: Any) -> Spec:
+    return read_spec(
+        None, {"models": ["fake"], "tasks": ["capitals"], "engine": "fake", "output_path": out} | overrides
+    )
+
+
+def tiny_spec(folder: Path, out: Path, **overrides: Any) -> Spec:
+    small = {"models": [str(folder)], "engine": "transformers", "dtype": "float32", "device": "cpu"}
+    return spec_of(out, **(small | {"limit": 6, "num_fewshot": 1, "steps": 3, "batch_size": 2} | overrides))
+
+
+def records_of(results: Results) -> dict[str, bytes]:
+    return {job.folder.name: (job.folder / "records.jsonl").read_bytes() for job in results.jobs}
+
+
+def test_a_run_writes_what_the_harness_reads(tmp_path: Path) -> None:
+    [results] = run(spec_of(tmp_path, limit=20), QUIET)
+    value = json.loads(results.path.read_text())
+    assert results.path.parent == tmp_path / "fake"
+    assert value["n-shot"] == {"capitals": 5}
+    assert value["n-samples"] == {"capitals": {"original": 103, "effective": 20}}
+    of_task = value["results"]["capitals"]
+    for method in ("zero_shot", "few_shot", "soft_prompt"):
+        assert 0 <= of_task[f"accuracy,{method}"] <= of_task[f"format_following,{method}"] <= 1
+        assert of_task[f"accuracy_stderr,{method}"] >= 0
+    block = value["softbench"]
+    assert [job["label"] for job in block["jobs"]] == ["zero_shot", "few_shot", "soft_prompt"]
+    assert block["tasks"]["capitals"]["formulation"] == "generation"
+    assert block["tasks"]["capitals"]["splits"]["tune"]["samples"] == 70
+    soft = block["jobs"][2]
+    assert soft["cost"]["tuning_steps"] == 80
+    assert soft["cost"]["tuning_samples"] == 640
+    assert soft["cost"]["trainable_parameters"] == 80
+    assert soft["cost"]["evaluation_peak_memory_bytes"] > 0
+    assert soft["metrics"]["choice_accuracy_raw"] == {"value": None, "low": None, "high": None, "n": 0}
+    assert sum(soft["statuses"].values()) == 20
+
+
+def test_the_sample_file_holds_a_line_for_each_sample_and_method(tmp_path: Path) -> None:
+    [results] = run(spec_of(tmp_path, limit=20), QUIET)
+    [path] = (tmp_path / "fake").glob("samples_capitals_*.jsonl")
+    records = read_records(path.read_text(encoding="utf-8"), "samples")
+    assert [record.method for record in records] == ["zero_shot"] * 20 + ["few_shot"] * 20 + ["soft_prompt"] * 20
+    assert [record.doc_id for record in records] == list(range(20)) * 3
+    assert [tuple(job.records) for job in results.jobs] == [tuple(records[i : i + 20]) for i in (0, 20, 40)]
+    assert path.stem.removeprefix("samples_capitals_") == results.path.stem.removeprefix("results_")
+
+
+def test_two_runs_give_the_same_records_byte_for_byte(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    runs = [run(tiny_spec(tiny_folder("llama"), tmp_path / name), QUIET)[0] for name in ("a", "b")]
+    assert records_of(runs[0]) == records_of(runs[1])
+    samples = [next((tmp_path / name / "llama").glob("samples_*")).read_bytes() for name in ("a", "b")]
+    assert samples[0] == samples[1]
+    weights = [next((tmp_path / name).rglob("*.safetensors")).read_bytes() for name in ("a", "b")]
+    assert weights[0] == weights[1]
+    assert [job.metrics for job in runs[0].jobs] == [job.metrics for job in runs[1].jobs]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3", "qwen3"])
+def test_every_architecture_runs_all_methods(
+    architecture: str, tiny_folder: Callable[[str], Path], tmp_path: Path, data_dir: Path
+) -> None:
+    folder = tiny_folder(architecture)
+    tasks = ["capitals", "arc_easy:cf"]
+    short = {"tasks": tasks, "data_dir": data_dir, "limit": 2, "steps": 2, "methods": ["zero_shot", "soft_prompt"]}
+    [results] = run(tiny_spec(folder, tmp_path, **short, num_fewshot=None), QUIET)
+    assert [(job.task.name, job.label) for job in results.jobs] == [
+        (task, method) for task in tasks for method in ("zero_shot", "soft_prompt")
+    ]
+    for job in results.jobs:
+        generated, scored = job.metrics["format_following"], job.metrics["choice_accuracy_raw"]
+        assert (generated.n, scored.n) == ((2, 0) if job.task.name == "capitals" else (0, 2))
+
+
+@pytest.fixture(scope="module")
+def whole_run(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A run in chunks of two samples that nothing cut off."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "CHUNK", 2)
+        [results] = run(tiny_spec(tiny_folder("llama"), tmp_path_factory.mktemp("whole")), QUIET)
+    return results
+
+
+@pytest.mark.parametrize("fails_at", range(1, 10))
+def test_a_run_cut_off_in_a_write_goes_on_and_ends_with_the_same_bytes(
+    fails_at: int,
+    whole_run: Results,
+    tiny_folder: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "CHUNK", 2)
+    spec = tiny_spec(tiny_folder("llama"), tmp_path)
+    append_whole = RecordFile.append
+    calls = 0
+
+    def append(self: RecordFile, records: Any, stop: Any, max_new_tokens: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            line = record_to_line(records[0], stop, max_new_tokens)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write((line * 2)[: len(line) + 30])  # one whole line and a piece of the next
+            raise KeyboardInterrupt
+        append_whole(self, records, stop, max_new_tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordFile, "append", append)
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, QUIET)
+    [resumed] = run(spec, QUIET)
+    assert records_of(resumed) == records_of(whole_run)
+    assert [job.metrics for job in resumed.jobs] == [job.metrics for job in whole_run.jobs]
+
+
+def test_a_finished_run_is_read_and_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [first] = run(spec_of(tmp_path, limit=5), QUIET)
+    monkeypatch.setattr(FakeEngine, "generate", lambda *_: pytest.fail("generated again"))
+    [second] = run(spec_of(tmp_path, limit=5), QUIET)
+    assert [job.metrics for job in first.jobs] == [job.metrics for job in second.jobs]
+    assert [job.cost for job in first.jobs] == [job.cost for job in second.jobs]
+    assert [job.soft_prompt_sha256 for job in first.jobs] == [job.soft_prompt_sha256 for job in second.jobs]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "redone"),
+    [
+        ({}, []),
+        ({"seeds": [1]}, ["few_shot", "soft_prompt"]),
+        ({"limit": 4}, ["zero_shot", "few_shot", "soft_prompt"]),
+        ({"eval_batch_size": 2}, ["zero_shot", "few_shot", "soft_prompt"]),
+        ({"models": [{"source": "other", "name": "fake"}]}, ["zero_shot", "few_shot", "soft_prompt"]),
+        ({"num_fewshot": 2}, ["few_shot"]),
+        ({"steps": 7}, ["soft_prompt"]),
+        ({"learning_rate": 0.2}, ["soft_prompt"]),
+    ],
+)
+def test_finished_work_counts_for_the_same_settings_alone(
+    overrides: dict[str, Any], redone: list[str], tmp_path: Path
+) -> None:
+    [first] = run(spec_of(tmp_path, limit=5), QUIET)
+    [second] = run(spec_of(tmp_path, **({"limit": 5} | overrides)), QUIET)
+    before = {job.folder for job in first.jobs}
+    assert [job.label for job in second.jobs if job.folder not in before] == redone
+
+
+def test_a_soft_prompt_that_was_damaged_is_tuned_again(tmp_path: Path) -> None:
+    [first] = run(spec_of(tmp_path, limit=5), QUIET)
+    path = first.jobs[2].folder / "soft_prompt.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    run(spec_of(tmp_path, limit=5), QUIET)
+    assert path.read_bytes() == whole
+
+
+def test_several_seeds_are_several_rows_but_zero_shot_is_one(tmp_path: Path) -> None:
+    [results] = run(spec_of(tmp_path, seeds=[0, 1], limit=5), QUIET)
+    labels = ["zero_shot", "few_shot_s0", "few_shot_s1", "soft_prompt_s0", "soft_prompt_s1"]
+    assert [job.label for job in results.jobs] == labels
+    assert [job.seed for job in results.jobs] == [None, 0, 1, 0, 1]
+
+
+def test_shots_are_no_test_samples(tmp_path: Path) -> None:
+    [results] = run(spec_of(tmp_path), QUIET)
+    few_shot = results.jobs[1]
+    tested = {record.sample.fields["country"] for record in few_shot.records}
+    for record in few_shot.records:
+        shown = {
+            line.removeprefix("Country: ") for line in record.prompt.text.splitlines() if line.startswith("Country")
+        }
+        assert shown & tested == {record.sample.fields["country"]}
+
+
+def test_a_prompt_that_is_too_long_ends_the_run_at_once(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    spec = tiny_spec(tiny_folder("gpt2"), tmp_path, methods=["few_shot"], num_fewshot=60, steps=None, batch_size=None)
+    with pytest.raises(PromptTooLong, match="takes 512; use fewer shots"):
+        run(spec, QUIET)
+
+
+def test_data_are_checked_before_any_model_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="SOFTBENCH_DATA"):
+        run(spec_of(tmp_path, tasks=["capitals", "arc_easy"], models=["/no/such/model"]), QUIET)
+
+
+def test_an_output_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OutputError, match="give a folder"):
+            run(spec_of(path), QUIET)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"), [("../../etc", "_.._etc"), ("..", "_"), ("a/b", "a_b"), ("arc_easy:cf", "arc_easy_cf"), ("", "_")]
+)
+def test_a_name_can_not_leave_its_folder(name: str, safe: str) -> None:
+    assert "/" not in safe_name(name)
+    assert not safe_name(name).startswith(".")
+    assert safe_name(name) == safe
+
+
+def test_a_hostile_model_name_stays_inside(tmp_path: Path) -> None:
+    models = [{"source": "fake", "name": "../../outside"}]
+    [results] = run(spec_of(tmp_path / "out", models=models, limit=2), QUIET)
+    assert results.path.resolve().is_relative_to(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

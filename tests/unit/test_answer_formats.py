@@ -1,0 +1,204 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softbench.answer_formats import LETTER, LETTERS, NUMBER, OPTION, SHORT_TEXT, AnswerFormat
+
+SENTENCE = AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER)
+BARE_LETTER = AnswerFormat("letter", "{answer}", LETTER)
+COPIED = AnswerFormat("sentence_option", 'The answer is "{answer}".', OPTION)
+HASHES = AnswerFormat("hash_number", "#### {answer}", NUMBER)
+ARROWS = AnswerFormat("arrows", "-> {answer} <-", SHORT_TEXT)
+OPTIONS = ("a dry palm", "a wet palm", "four", "a wet palm and more")
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=30)
+words = texts.map(lambda text: " ".join(text.split())).filter(bool)
+numbers = st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9)
+
+
+@given(st.sampled_from("ABCD"))
+def test_a_rendered_letter_comes_back(letter: str) -> None:
+    for answer_format in (SENTENCE, BARE_LETTER):
+        assert answer_format.parse(answer_format.render(letter), OPTIONS) == letter
+        assert answer_format.find(answer_format.render(letter), OPTIONS) == letter
+
+
+@given(st.sampled_from(OPTIONS))
+def test_a_rendered_option_comes_back(option: str) -> None:
+    assert COPIED.parse(COPIED.render(option), OPTIONS) == option
+    assert COPIED.find(COPIED.render(option), OPTIONS) == option
+
+
+@given(numbers)
+def test_a_rendered_number_comes_back(number: object) -> None:
+    parsed = HASHES.parse(HASHES.render(str(number)))
+    assert parsed is not None
+    assert HASHES.is_right(parsed, (str(number),))
+    assert HASHES.is_right(HASHES.find(HASHES.render(str(number))), (str(number),))
+
+
+@given(words)
+def test_a_rendered_text_comes_back(text: str) -> None:
+    parsed = ARROWS.parse(ARROWS.render(text))
+    assert parsed == text
+    assert ARROWS.is_right(parsed, (text,))
+
+
+@given(words, words)
+def test_the_strict_parser_takes_nothing_before_or_after_the_form(before: str, after: str) -> None:
+    assert SENTENCE.parse(f"{before} The answer is (B).", OPTIONS) is None
+    assert SENTENCE.parse(f"The answer is (B). {after}", OPTIONS) is None
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_a_parser(text: str) -> None:
+    for answer_format in (SENTENCE, BARE_LETTER, COPIED, HASHES, ARROWS):
+        parsed = answer_format.parse(text, OPTIONS)
+        found = answer_format.find(text, OPTIONS)
+        if parsed is not None:
+            assert found is not None
+        answer_format.is_right(found, ("A",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(B)",
+        "B",
+        "The answer is B.",
+        "the answer is (B).",
+        "The answer is (b).",
+        "The answer is (E).",
+        "The answer is ().",
+    ],
+)
+def test_the_strict_parser_wants_exactly_the_form(text: str) -> None:
+    assert SENTENCE.parse(text, OPTIONS) is None
+
+
+def test_white_space_around_a_completion_does_not_count() -> None:
+    assert SENTENCE.parse("  The answer is (C).\n", OPTIONS) == "C"
+
+
+def test_only_letters_on_offer_are_answers() -> None:
+    assert SENTENCE.parse("The answer is (C).", OPTIONS[:2]) is None
+    assert SENTENCE.parse("The answer is (C).", OPTIONS[:3]) == "C"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "B. a wet palm",
+        "**B**",
+        "$B$",
+        "(B)",
+        r"\boxed{B}",
+        "ANSWER: b",
+        "Answer: (B)",
+        "The answer is B",
+        "The correct answer is **B**.",
+        "First A seems right. But no: the answer is B.",
+        "The answer is A. No, wait. The answer is B",
+        "answer: a wet palm",
+        "a wet palm",
+        "It must be a wet palm",
+        "b",
+        "B)",
+        "answer = B",
+        "The answer is b.",
+        "The answer is B because palms are wet",
+    ],
+)
+def test_the_lenient_parser_reads_what_a_reader_would(text: str) -> None:
+    assert SENTENCE.parse(text, OPTIONS) is None
+    assert SENTENCE.find(text, OPTIONS) == "B"
+
+
+@pytest.mark.parametrize(
+    "text", ["Let's think about it.", "Antwort: unklar", "A cat sat here", "Because", "", "   ", "42"]
+)
+def test_a_letter_inside_a_word_is_no_answer(text: str) -> None:
+    assert SENTENCE.find(text, (*OPTIONS, "e", "f", "g", "h", "i", "j", "k", "l")) is None
+
+
+def test_the_last_well_formed_answer_counts() -> None:
+    assert SENTENCE.find("The answer is (A). Or rather: The answer is (D).", OPTIONS) == "D"
+    assert HASHES.find("#### 12 is wrong, so #### 13") == "13"
+
+
+def test_an_option_inside_another_named_option_was_not_meant() -> None:
+    assert COPIED.find("I would pick a wet palm and more", OPTIONS) == "a wet palm and more"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-5", "-5"),
+        ("−5", "-5"),
+        ("1,234", "1234"),
+        ("$18", "18"),
+        ("18.00", "18"),
+        ("18.", "18"),
+        ("20%", "20"),
+        ("so 5-3 is 2", "2"),
+        ("He has 12 left, that is 3 boxes of 4. Answer: 3", "3"),
+        ("answer: $1,234.50.", "1234.5"),
+        ("100", "100"),
+        ("0", "0"),
+        ("-0", "0"),
+    ],
+)
+def test_numbers_compare_by_value(text: str, value: str) -> None:
+    assert HASHES.is_right(HASHES.find(text), (value,))
+
+
+def test_a_difference_is_not_a_negative_number() -> None:
+    assert HASHES.find("5-3") == "3"
+    assert HASHES.find("(5)-3") == "3"
+    assert HASHES.find("5 -3") == "-3"
+
+
+def test_a_number_that_differs_is_wrong() -> None:
+    assert not HASHES.is_right("18.5", ("18",))
+    assert not HASHES.is_right(None, ("18",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (" Paris", "Paris"),
+        ("The capital of France is **Paris**.", "Paris"),
+        ("Answer: Paris", "Paris"),
+        ('"Paris"!\nand more', "Paris"),
+        ("\n\nParis\n", "Paris"),
+        ("[[Paris]]", "Paris"),
+        ("Capital: Paris", "Paris"),
+    ],
+)
+def test_a_short_text_is_found_under_its_decorations(text: str, said: str) -> None:
+    assert ARROWS.find(text) == said
+
+
+@pytest.mark.parametrize(("one", "other"), [("Bogotá", "bogota"), ("The Hague", "hague"), ("São  Tomé", "Sao Tome")])
+def test_case_accents_punctuation_and_articles_do_not_count(one: str, other: str) -> None:
+    assert ARROWS.is_right(one, (other,))
+
+
+def test_a_text_of_articles_alone_is_still_a_text() -> None:
+    assert ARROWS.is_right("The A", ("the a",))
+    assert not ARROWS.is_right("The A", ("an the",))
+
+
+def test_the_instruction_shows_the_form() -> None:
+    assert SENTENCE.instruction() == "Reply in exactly this form: The answer is (LETTER)."
+    assert COPIED.instruction().endswith('The answer is "TEXT OF THE OPTION".')
+
+
+@pytest.mark.parametrize("template", ["no place", "{answer} and {answer}"])
+def test_a_template_holds_its_answer_once(template: str) -> None:
+    with pytest.raises(ValueError, match="exactly once"):
+        AnswerFormat("broken", template, LETTER)
+
+
+def test_there_are_letters_for_twenty_six_options() -> None:
+    assert len(LETTERS) == 26

@@ -1,0 +1,176 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from softbench.answer_formats import LETTER, AnswerFormat
+from softbench.errors import DataError, TaskError
+from softbench.tasks import Task, get_task, load_data, render_prompt
+from softbench.tasks.loading import content_hash
+from softbench.types import Sample, Split
+
+
+def sample(text: str, answer: str = "A", choices: tuple[str, ...] = ("one", "two")) -> Sample:
+    return Sample(text, {"question": text}, (answer,), choices, 0)
+
+
+def task_of(**splits: list[Sample]) -> Task:
+    rows: dict[Split, list[Sample]] = {name: splits.get(name, []) for name in ("tune", "validation", "test")}
+    return Task(
+        name="mine",
+        formulation="mcf",
+        description="Choose.",
+        question="{{ question }}\n{% for letter, text in choices %}\n{{ letter }}. {{ text }}\n{% endfor %}\nAnswer:",
+        answer_format=AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER),
+        stop=("\n",),
+        max_new_tokens=16,
+        load=lambda data_dir: rows,
+        source="here",
+        licence="none",
+    )
+
+
+def test_there_are_193_capitals_and_118_elements() -> None:
+    for name, count in (("capitals", 193), ("elements", 118)):
+        data = load_data(get_task(name), None)
+        assert len(data.tune) + len(data.validation) + len(data.test) == count
+        assert len({sample.id for split in (data.tune, data.validation, data.test) for sample in split}) == count
+
+
+def test_elements_are_numbered_without_gaps() -> None:
+    data = load_data(get_task("elements"), None)
+    numbers = [int(one.answers[0].rpartition(" ")[2]) for one in (*data.tune, *data.validation, *data.test)]
+    assert sorted(numbers) == list(range(1, 119))
+
+
+def test_arithmetic_is_right_and_the_same_each_time() -> None:
+    data, again = (load_data(get_task("arithmetic"), None) for _ in range(2))
+    assert data == again
+    assert (len(data.tune), len(data.validation), len(data.test)) == (700, 100, 400)
+    for one in (*data.tune, *data.validation, *data.test):
+        left, sign, right = one.fields["expression"].split()
+        worked = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[sign]
+        assert one.answers == (str(worked),)
+
+
+def test_arc_easy_loses_the_tuning_rows_that_are_in_a_later_split(data_dir: Path) -> None:
+    for name in ("arc_easy:mcf", "arc_easy:generation", "arc_easy:cf"):
+        data = load_data(get_task(name), data_dir)
+        assert (len(data.tune), len(data.validation), len(data.test)) == (2242, 570, 2376)
+        assert data.dropped == {"tune": 9, "validation": 0}
+
+
+def test_a_prompt_reads_as_people_would_write_it() -> None:
+    task = task_of()
+    shot, asked = sample("Is it?", "B"), sample("Is it not?")
+    prompt = render_prompt(task, asked, [shot])
+    assert prompt.text == (
+        "Choose.\n\n"
+        "Is it?\nA. one\nB. two\nAnswer: The answer is (B).\n\n"
+        "Is it not?\nA. one\nB. two\nAnswer:"
+    )  # fmt: skip
+    assert prompt.target == " The answer is (A)."
+    assert prompt.continuations == (" The answer is (A).", " The answer is (B).")
+
+
+def test_braces_and_tags_in_data_are_text() -> None:
+    asked = sample("What is {{ 7 * 7 }} or {% raw %} or <b>?")
+    assert asked.id in render_prompt(task_of(), asked).text
+
+
+def test_a_template_can_not_leave_the_sandbox() -> None:
+    hostile = dataclasses.replace(task_of(), question="{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(TaskError, match="template failed on sample 'x'"):
+        render_prompt(hostile, sample("x"))
+
+
+def test_a_template_that_asks_for_a_missing_field_is_an_error() -> None:
+    with pytest.raises(TaskError, match="'passage' is undefined"):
+        render_prompt(dataclasses.replace(task_of(), question="{{ passage }}"), sample("x"))
+
+
+def test_what_is_in_a_later_split_is_dropped_from_an_earlier_one() -> None:
+    task = task_of(
+        tune=[sample("one"), sample("  TWO "), sample("three")],
+        validation=[sample("Three"), sample("four")],
+        test=[sample("two"), sample("four")],
+    )
+    data = load_data(task, None)
+    assert [one.id for one in data.tune] == ["one"]
+    assert [one.id for one in data.validation] == ["Three"]
+    assert [one.id for one in data.test] == ["two", "four"]
+    assert data.dropped == {"tune": 2, "validation": 1}
+
+
+def test_options_in_another_order_are_the_same_question() -> None:
+    assert content_hash(sample("q", choices=("one", "two"))) == content_hash(sample("q", choices=("two", "one")))
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"test": [sample("a")]}, "has no tune samples"),
+        ({"tune": [sample("a")]}, "has no test samples"),
+        ({"tune": [sample("a")], "test": [sample("a")]}, "none is left to tune on"),
+        ({"tune": [sample("a", answer="C")], "test": [sample("b")]}, "'a': the gold answer 'C' does not come back"),
+    ],
+)
+def test_data_that_can_not_be_trusted_are_refused(splits: dict[str, list[Sample]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_data(task_of(**splits), None)
+
+
+def test_a_stop_string_inside_a_gold_is_refused() -> None:
+    task = dataclasses.replace(task_of(tune=[sample("a")], test=[sample("b")]), stop=("is",))
+    with pytest.raises(DataError, match="stop string 'is' stands in the gold answer"):
+        load_data(task, None)
+
+
+def test_an_unknown_task_is_named_with_the_nearest() -> None:
+    with pytest.raises(TaskError, match="task 'Capitol' is unknown; did you mean 'capitals'?"):
+        get_task("Capitol")
+    with pytest.raises(TaskError, match="known: arc_easy, "):
+        get_task("zzz")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no file .*train.jsonl"),
+        (b"{", "line 1: not JSON"),
+        (b"[]", "line 1: a JSON object was wanted, not list"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b'{"id": "x", "question": "q"}', "row 'x' lacks"),
+        (
+            b'{"id": "x", "question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"}',
+            "row 'x' lacks",
+        ),
+    ],
+)
+def test_damaged_rows_are_one_clear_error(tmp_path: Path, content: bytes | None, message: str) -> None:
+    folder = tmp_path / "arc_easy"
+    folder.mkdir()
+    good = {"id": "g", "question": "g", "choices": {"text": ["a"], "label": ["1"]}, "answerKey": "1"}
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.jsonl").write_text(json.dumps(good))
+    (folder / "train.jsonl").unlink()
+    if content is not None:
+        (folder / "train.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_data(get_task("arc_easy"), tmp_path)
+
+
+def test_a_missing_data_folder_is_asked_for() -> None:
+    with pytest.raises(DataError, match="--data-dir DIR or set SOFTBENCH_DATA"):
+        load_data(get_task("arc_easy"), None)
+
+
+def test_labels_that_are_digits_become_letters(tmp_path: Path) -> None:
+    folder = tmp_path / "arc_easy"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        row = {"id": split, "question": split, "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}
+        (folder / f"{split}.jsonl").write_text(json.dumps(row) + "\n\n")
+    [test] = load_data(get_task("arc_easy"), tmp_path).test
+    assert (test.answers, test.gold) == (("B",), 1)
