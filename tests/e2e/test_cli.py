@@ -12,6 +12,7 @@ import pytest
 import softbench
 
 FAKE = ["--model", "fake", "--engine", "fake"]
+CAPITALS = ["--tasks", "capitals"]
 
 
 def softbench_run(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +59,7 @@ def test_a_run_ends_with_the_table(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_gets_narrow_tables(tmp_path: Path) -> None:
-    done = softbench_run("run", *FAKE, "--tasks", "capitals", "--limit", "20", cwd=tmp_path, COLUMNS="80")
+    done = softbench_run("run", *FAKE, *CAPITALS, "--limit", "20", cwd=tmp_path, COLUMNS="80")
     table = done.stdout.partition("note:")[0].partition("results:")[0]
     assert "soft_prompt" in table
     assert "few_shot (5)" in table
@@ -74,58 +75,58 @@ def test_completions_without_form_are_shown(tmp_path: Path) -> None:
 def test_a_spec_file_says_the_same_as_flags(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("models: [fake]\ntasks: [capitals]\nengine: fake\nlimit: 50\n")
     from_file = softbench_run("run", "spec.yaml", "--limit", "10", cwd=tmp_path)
-    from_flags = softbench_run("run", *FAKE, "--tasks", "capitals", "--limit", "10", cwd=tmp_path)
+    from_flags = softbench_run("run", *FAKE, *CAPITALS, "--limit", "10", cwd=tmp_path)
     assert from_file.stdout.partition("results:")[0] == from_flags.stdout.partition("results:")[0] != ""
 
 
 CASES: dict[str, tuple[list[str], str]] = {
     "unknown task": ([*FAKE, "--tasks", "capitols"], "task 'capitols' is unknown; did you mean 'capitals'?"),
     "unknown method": (
-        [*FAKE, "--tasks", "capitals", "--methods", "zero_shots"],
+        [*FAKE, *CAPITALS, "--methods", "zero_shots"],
         "method 'zero_shots' is unknown; did you mean 'zero_shot'?",
     ),
     "missing model folder": (
-        ["--model", "./no/such/folder", "--tasks", "capitals"],
+        ["--model", "./no/such/folder", *CAPITALS],
         "model './no/such/folder' is neither a folder, a .gguf file nor a hub id",
     ),
     "hub id without a hub": (
-        ["--model", "nobody/nothing", "--tasks", "capitals"],
+        ["--model", "nobody/nothing", *CAPITALS],
         "model 'nobody/nothing' is no folder",
     ),
     "model folder without config": (
-        ["--model", "empty", "--tasks", "capitals"],
-        "model folder 'empty' has no config.json",
+        ["--model", "empty", *CAPITALS],
+        "model folder 'empty' has no config",
     ),
-    "a file that is no model": (["--model", "a_file", "--tasks", "capitals"], "is a file but not a .gguf"),
-    "a damaged gguf": (["--model", "bad.gguf", "--tasks", "capitals"], "'bad.gguf' can't be converted"),
-    "negative steps": ([*FAKE, "--tasks", "capitals", "--steps", "-1"], "steps' can't be -1"),
-    "zero limit": ([*FAKE, "--tasks", "capitals", "--limit", "0"], "'limit' can't be 0"),
-    "a seed of letters": ([*FAKE, "--tasks", "capitals", "--seed", "x"], "--seed can't be 'x'"),
+    "a file that is no model": (["--model", "a_file", *CAPITALS], "is a file but not a .gguf"),
+    "a damaged gguf": (["--model", "bad.gguf", *CAPITALS], "'bad.gguf' can't be converted"),
+    "negative steps": ([*FAKE, *CAPITALS, "--steps", "-1"], "steps' can't be -1"),
+    "zero limit": ([*FAKE, *CAPITALS, "--limit", "0"], "'limit' can't be 0"),
+    "a seed of letters": ([*FAKE, *CAPITALS, "--seed", "x"], "--seed can't be 'x'"),
     "a misspelt key": (["misspelt.yaml"], "key 'taks' is unknown; did you mean 'tasks'?"),
     "a spec that is not there": (["none.yaml"], "spec file 'none.yaml' does not exist"),
-    "no model": (["--tasks", "capitals"], "'models' is missing"),
+    "no model": ([*CAPITALS], "'models' is missing"),
     "no tasks": ([*FAKE], "'tasks' is missing"),
     "output that is a file": (
-        [*FAKE, "--tasks", "capitals", "--output-path", "a_file"],
-        "output path 'a_file' is, or lies",
+        [*FAKE, *CAPITALS, "--output-path", "a_file"],
+        "output path 'a_file' is",
     ),
     "no data": ([*FAKE, "--tasks", "arc_easy"], "give --data-dir DIR or set SOFTBENCH_DATA"),
     "data that are not there": (
         [*FAKE, "--tasks", "arc_easy", "--data-dir", "nowhere"],
-        "no file 'nowhere/arc_easy/train",
+        "no file 'nowhere/arc_easy",
     ),
-    "too many shots": ([*FAKE, "--tasks", "capitals", "--num-fewshot", "500"], "num_fewshot is 500"),
+    "too many shots": ([*FAKE, *CAPITALS, "--num-fewshot", "500"], "num_fewshot is 500"),
     "an unknown device": (
-        ["--model", "tiny", "--tasks", "capitals", "--device", "abacus"],
+        ["--model", "tiny", *CAPITALS, "--device", "abacus"],
         "device 'abacus' is unknown",
     ),
-    "an unknown dtype": ([*FAKE, "--tasks", "capitals", "--dtype", "int3"], "'dtype' can't be 'int3'"),
+    "an unknown dtype": ([*FAKE, *CAPITALS, "--dtype", "int3"], "'dtype' can't be 'int3'"),
     "a flag for no method": (
-        [*FAKE, "--tasks", "capitals", "--methods", "zero_shot", "--steps", "5"],
+        [*FAKE, *CAPITALS, "--methods", "zero_shot", "--steps", "5"],
         "--steps is given, but no method of this run uses it",
     ),
     "a prompt longer than the context": (
-        ["--model", "tiny", "--tasks", "capitals", "--methods", "few_shot", "--num-fewshot", "60"],
+        ["--model", "tiny", *CAPITALS, "--methods", "few_shot", "--num-fewshot", "60"],
         "and tiny takes 512; use fewer shots",
     ),
     "an option that is not there": ([*FAKE, "--task", "capitals"], "No such option: --task"),

@@ -1,0 +1,40 @@
+# Everything starts here: `make demo` runs the main job, `make test` checks the whole project.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= out/demo
+
+# A CPU build of this version is at hand where softbench is developed; users' own torch may be any in pyproject's range.
+TORCH  ?= torch==2.13.0
+
+export HF_HUB_OFFLINE = 1
+export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
+SOFTBENCH_DATA ?= $(abspath ../shared/data)
+export SOFTBENCH_DATA
+
+.PHONY: demo test lint types unit clean
+
+demo: $(VENV)/.installed
+	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
+
+test: lint types unit
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+unit: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+$(VENV)/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -e '.[demo,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache out

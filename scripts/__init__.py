@@ -1,0 +1,1 @@
+"""Scripts that developers run by hand; each says how in its docstring."""
