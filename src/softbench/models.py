@@ -17,7 +17,7 @@ import transformers
 from softbench.errors import ModelError
 from softbench.types import ModelInfo
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def wrap_model(model: Any, tokenizer: Any, info: ModelInfo) -> LoadedModel:
 
 
 def _is_hub_id(source: str) -> bool:
-    return not Path(source).exists() and _HUB_ID.fullmatch(source) is not None and source.count("/") == 1
+    return not Path(source).exists() and _HUB_ID.fullmatch(source) is not None
 
 
 def _locate(source: str, revision: str | None) -> tuple[Path, dict[str, str], str | None]:
@@ -113,7 +113,7 @@ def _locate(source: str, revision: str | None) -> tuple[Path, dict[str, str], st
     if path.is_dir():
         return path, {}, None
     if _is_hub_id(source):
-        return (*_snapshot(source, revision),)
+        return _snapshot(source, revision)
     raise ModelError(f"model {source!r} is neither a folder, a .gguf file nor a hub id (owner/name); check the path")
 
 

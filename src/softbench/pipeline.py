@@ -40,7 +40,8 @@ def run(spec: Spec, progress: Progress) -> list[Results]:
     results = []
     for model in spec.models:
         started = time.perf_counter()
-        with progress.track(f"load {model.label}", 1) as advance:
+        note = " (a .gguf file is converted the first time)" if model.source.endswith(".gguf") else ""
+        with progress.track(f"load {model.label}{note}", 1) as advance:
             backend = BACKENDS[spec.engine](model, spec)
             advance(1)
         folder = spec.output_path / safe_name(model.label)
