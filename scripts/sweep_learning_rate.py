@@ -57,9 +57,9 @@ def held_out_loss(model: LoadedModel, task_name: str, settings: TuneSettings, se
     task = get_task(task_name)
     data_dir = Path(os.environ.get("SOFTBENCH_DATA", "../shared/data"))
     prompts = [render_prompt(task, sample) for sample in load_data(task, data_dir).tune]
-    held_out = tuning._encode_examples(model, prompts[-NUM_HELD_OUT:], settings.num_virtual_tokens)
+    held_out = tuning.encode_examples(model, prompts[-NUM_HELD_OUT:], settings.num_virtual_tokens)
     tuned = tuning.tune(model, prompts[:-NUM_HELD_OUT], task.description, settings, seed, lambda loss: None)
-    vectors = torch.from_numpy(tuned.soft_prompt.vectors)
+    vectors = torch.from_numpy(tuned.soft_prompt.vectors).to(model.device)
     total = 0.0
     with torch.no_grad():
         for start in range(0, NUM_HELD_OUT, 8):

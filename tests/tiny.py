@@ -49,16 +49,23 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
     # normed queries and keys, untied head, no BOS from the tokenizer
     "qwen3": lambda: transformers.Qwen3Config(**_SMALL, tie_word_embeddings=False),
 }
+# What softbench refuses: a bidirectional model, and one with an encoder.
+OTHERS: dict[str, Callable[[], Any]] = {
+    "bert": lambda: transformers.BertConfig(
+        vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    ),
+    "t5": lambda: transformers.T5Config(vocab_size=400, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4),
+}
 ADDS_BOS = {"llama": True, "gpt2": False, "gemma3": True, "qwen3": False}
 
 
 def save_tiny_model(architecture: str, folder: Path) -> None:
     """Write config, safetensors and tokenizer of a tiny model; the same bytes each time."""
     torch.manual_seed(0)
-    config = ARCHITECTURES[architecture]()
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    model.save_pretrained(folder)
-    make_tokenizer(ADDS_BOS[architecture]).save_pretrained(folder)
+    config = (ARCHITECTURES | OTHERS)[architecture]()
+    make: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+    make.from_config(config).save_pretrained(folder)
+    make_tokenizer(ADDS_BOS.get(architecture, False)).save_pretrained(folder)
 
 
 def make_tokenizer(adds_bos: bool) -> transformers.PreTrainedTokenizerFast:

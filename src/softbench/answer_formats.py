@@ -14,13 +14,12 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Protocol
 
 LETTERS = string.ascii_uppercase
 
 # The words that announce an answer; the last announcement in a completion counts, as reasoning comes first.
-_LEAD_IN = re.compile(r"\b(?:answer|result|reply|option|choice)\b(?:\s+is)?\s*[:=]?\s*", re.IGNORECASE)
+_LEAD_IN = re.compile(r"\b(?:answer|result|reply|option|choice)\b[*_]*(?:\s+is)?\s*[:=]?[*_\s]*", re.IGNORECASE)
 _DECORATION = "*_`\"'“”‘’[](){}<>$\\ \t"
 
 
@@ -58,7 +57,7 @@ class Letter:
         return answer.strip().upper()
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The last announced letter, else one in a box, else one set apart at the start, else the option named.
+        """An option announced by its text, else a letter announced, boxed or set apart in front, else an option named.
 
         A letter must be a word of its own: "Let's" gives no L, and "A cat" no A, as no mark sets it apart.
         """
@@ -66,9 +65,10 @@ class Letter:
         # A small letter before another word is an article or a pronoun: "answer: a dog".
         letter = rf"([{letters}](?![\w'’])|[{letters.lower()}](?!\s*[\w'’]))"
         opening = r"[*_`\"'(\[{$]*"
-        said = _announced(text)
-        if said in choices:
-            return LETTERS[list(choices).index(said)]
+        said = _plain(_announced(text))
+        as_option = [place for place, choice in enumerate(choices) if len(said) > 1 and _plain(choice) == said]
+        if as_option:
+            return LETTERS[as_option[0]]
         announced = re.findall(rf"(?i:{_LEAD_IN.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
         boxed = re.findall(rf"\\boxed\s*\{{\s*\(?{letter}\)?\s*\}}", text)
         alone = re.findall(rf"^\s*{opening}{letter}(?=[)\]}}*_`\"'$.:,]|\s*$)", text)
@@ -98,10 +98,13 @@ class Option:
         for choice in choices:
             if _plain(choice) == said:
                 return choice
-        # An option that is a part of another one named in the text was not meant by itself.
         plain_text = f" {_plain(text)} "
-        named = [(plain_text.rfind(f" {_plain(choice)} "), len(choice), choice) for choice in choices if _plain(choice)]
-        named = [item for item in named if item[0] >= 0]
+        named = []
+        for choice in choices:
+            start = plain_text.rfind(f" {_plain(choice)} ")
+            if start >= 0 and _plain(choice):
+                # By its end, then its length: an option inside a longer one that ends there was not meant by itself.
+                named.append((start + len(_plain(choice)), len(_plain(choice)), choice))
         return max(named)[2] if named else None
 
 
@@ -118,8 +121,12 @@ class Number:
         match = re.search(_NUMBER, answer)
         if match is None:
             return answer.strip()
-        value = Decimal(match.group().replace(",", "").replace("−", "-"))
-        return format(value.normalize() + Decimal(0), "f")
+        # By hand, as Decimal's own normalisation rounds to 28 digits.
+        digits = match.group().replace(",", "").replace("−", "-")
+        sign, digits = ("-", digits[1:]) if digits.startswith("-") else ("", digits)
+        whole, _, fraction = digits.partition(".")
+        plain = ".".join(part for part in (whole.lstrip("0") or "0", fraction.rstrip("0")) if part)
+        return plain if plain == "0" else sign + plain
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last announced number, else the last number of all."""
@@ -142,13 +149,13 @@ class ShortText:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The first line that says something, without its lead-in ("The capital is ...") and decorations."""
-        line = next((line for line in text.splitlines() if _plain(line)), None)
+        announced = _announced(text)
+        line = next((line for line in announced.splitlines() if _plain(line)), None)
         if line is None:
             return None
-        said = _announced(line)
-        if said == line:
-            said = re.split(r"\b(?:is|are|was)\b|[:=]", line)[-1] or line
-        return said.strip(_DECORATION + ".,;:!?") or None
+        if announced == text:
+            line = re.split(r"\b(?:is|are|was)\b|[:=]", line)[-1] or line
+        return line.strip(_DECORATION + ".,;:!?") or None
 
 
 LETTER, OPTION, NUMBER, SHORT_TEXT = Letter(), Option(), Number(), ShortText()
@@ -178,13 +185,17 @@ class AnswerFormat:
         return self.template.replace("{answer}", answer)
 
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
-        """The answer, where the whole of `text` has the format's form; else None."""
+        """The answer, where the whole of `text` has the format's form, once; else None."""
         match = re.fullmatch(self._pattern(choices), text.strip())
-        return match.group(1) if match else None
+        if match is None or (self._is_closed and len(self.find_all(text, choices)) > 1):
+            return None
+        return match.group(1)
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
-        """Every answer given in the format's form anywhere in `text`, in order."""
-        return [str(answer) for answer in re.findall(self._pattern(choices), text)]
+        """Every answer given in the format's form anywhere in `text`, in order; no part of a word is an answer."""
+        before, after = self.template.split("{answer}")
+        bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + ("" if after else r"(?!\w)")
+        return [str(answer) for answer in re.findall(bounded, text)]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer that a forgiving reader would take: the last one in the right form, else what the kind finds."""
@@ -196,6 +207,11 @@ class AnswerFormat:
         if answer is None:
             return False
         return self.kind.normalize(answer) in {self.kind.normalize(one) for one in accepted}
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether something stands after the answer, so that a text that goes on can be told from a long answer."""
+        return not self.template.endswith("{answer}")
 
     def _pattern(self, choices: Sequence[str]) -> str:
         before, after = self.template.split("{answer}")

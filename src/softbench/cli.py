@@ -1,5 +1,6 @@
 """The command line. Exit codes: 0 done, 1 a fault in softbench, 2 bad input (one line says what), 130 interrupted."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_e
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # completions hold characters that not every terminal has
     try:
         app()
     except SoftbenchError as error:
@@ -25,9 +29,6 @@ def main() -> None:
             Text("error: ", style="bold red") + Text(" ".join(str(error).split())), soft_wrap=True
         )
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; run the same command again to go on")
-        sys.exit(130)
 
 
 def _version(asked: bool) -> None:
@@ -67,7 +68,7 @@ def run(
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(envvar="SOFTBENCH_DATA", help="Folder with one folder a benchmark, for tasks that need data."),
+        typer.Option(help="Folder with one folder a benchmark, for tasks that need data.  [default: $SOFTBENCH_DATA]"),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32, bfloat16 or auto: bfloat16 where it is native.  [default: auto]")
@@ -104,7 +105,11 @@ def run(
     from softbench.report.table import WIDE, results_tables, warnings
 
     console = Console(stderr=True)
-    results = pipeline.run(checked, make_progress(console))
+    try:
+        results = pipeline.run(checked, make_progress(console))
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command goes on where this one stopped")
+        raise typer.Exit(130) from None
     # A pipe has no width of its own: there, a line a row is easiest to read and to search.
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     out = Console(width=None if has_width else WIDE)

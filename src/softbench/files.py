@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,8 @@ def write_atomic(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically. NaN and infinities are refused: unknown is null."""
     write_atomic(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def safe_name(name: str) -> str:
+    """`name` as one component of a path: letters, digits, `_`, `-` and `.`, the last not in front; 100 at most."""
+    return re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:100] or "_"

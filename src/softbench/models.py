@@ -65,7 +65,8 @@ def load_model(
     torch_device = _pick_device(device)
     torch_dtype = _pick_dtype(dtype, torch_device)
     model, tokenizer = _read(folder, source, torch_dtype)
-    model.to(torch_device).eval().requires_grad_(False)
+    _place(model, torch_device)
+    check_usable(model, tokenizer, source)
     text_config = model.config.get_text_config()
     embeddings = {id(module.weight): module.weight for module in (model.get_input_embeddings(), _head(model, source))}
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -84,6 +85,30 @@ def load_model(
         files=files,
     )
     return wrap_model(model, tokenizer, info)
+
+
+def check_usable(model: Any, tokenizer: Any, source: str) -> None:
+    """Raise ModelError unless `model` can be scored by embeddings with padding on the right and can end a completion.
+
+    Two short passes show it: embeddings must give the logits that token ids give (some architectures look ids up again
+    further up), and what stands behind a token must not change its logits (bidirectional ones do).
+    """
+    if not _eos_ids(model, tokenizer):
+        raise ModelError(f"model {source!r} has no end token in tokenizer or generation config; completions need one")
+    device = model.get_input_embeddings().weight.device
+    ids = torch.arange(min(8, len(tokenizer)), device=device)[None]
+    with torch.no_grad():
+        by_ids = model(input_ids=ids).logits.float()
+        by_embeddings = model(inputs_embeds=model.get_input_embeddings()(ids)).logits.float()
+        prefix = model(input_ids=ids[:, :4]).logits.float()
+    # Above what rounding does, below what another input does.
+    allowed = (0.05 if model.dtype == torch.bfloat16 else 0.001) * float(by_ids.std())
+    if not float((by_ids - by_embeddings).abs().mean()) <= allowed:
+        raise ModelError(
+            f"model {source!r} ({type(model).__name__}) needs token ids beside embeddings: no soft prompt fits"
+        )
+    if not float((by_ids[:, :4] - prefix).abs().mean()) <= allowed:
+        raise ModelError(f"model {source!r} ({type(model).__name__}) is not causal: later tokens change earlier ones")
 
 
 def wrap_model(model: Any, tokenizer: Any, info: ModelInfo) -> LoadedModel:
@@ -123,8 +148,10 @@ def _snapshot(hub_id: str, revision: str | None) -> tuple[Path, dict[str, str], 
 
     try:
         patterns = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
-        folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # Some repositories hold the weights twice, consolidated or in a folder for another library.
+        other = ["consolidated*", "*/*"]
+        folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns, ignore_patterns=other))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"model {hub_id!r} is no folder here and the hub did not give it ({reason}); check the name, the network "
@@ -141,10 +168,12 @@ def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
             f"model folder {source!r} has no *.safetensors; pickled weights are not read: convert them first"
         )
     try:
-        config = transformers.AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         _check_causal(config, source)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except ModelError:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds on damaged files
@@ -165,6 +194,13 @@ def _head(model: Any, source: str) -> Any:
     return head
 
 
+def _place(model: Any, device: torch.device) -> None:
+    try:
+        model.to(device).eval().requires_grad_(False)
+    except (RuntimeError, AssertionError) as error:  # torch raises either where a device is not there or too small
+        raise ModelError(f"the model can't be put on device {str(device)!r}: {str(error).splitlines()[0]}") from error
+
+
 def _pick_device(device: str) -> torch.device:
     if device != "auto":
         try:
@@ -179,7 +215,9 @@ def _pick_device(device: str) -> torch.device:
 def _pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
     """auto: bfloat16 where the hardware multiplies in it, else float32 (emulated bfloat16 is slower than float32)."""
     if dtype == "auto":
-        native = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_has_bfloat16()
+        native = (
+            torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else _cpu_has_bfloat16()
+        )
         return torch.bfloat16 if native and device.type in ("cpu", "cuda") else torch.float32
     if dtype not in ("float32", "bfloat16"):
         raise ModelError(f"dtype {dtype!r} is not offered; give auto, float32 or bfloat16")
@@ -187,12 +225,11 @@ def _pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_has_bfloat16() -> bool:
-    capability = getattr(torch.backends.cpu, "get_cpu_capability", None)
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
         return False
-    return capability is not None and ("amx_bf16" in flags or "avx512_bf16" in flags)
+    return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
 def _bos_id(tokenizer: Any) -> int | None:
@@ -208,6 +245,9 @@ def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(one) for one in (tokenizer.eos_token_id, *listed) if one is not None))
 
 
+_SOURCE = "softbench_source.json"
+
+
 def _converted_gguf(path: Path, digest: str) -> Path:
     """The folder with `path`'s weights as float32 safetensors; made once, kept in the cache under the file's sha256."""
     cache = Path(os.environ.get("SOFTBENCH_CACHE", Path.home() / ".cache" / "softbench"))
@@ -221,7 +261,7 @@ def _converted_gguf(path: Path, digest: str) -> Path:
         raise ModelError(f"the model cache {str(cache)!r} can't be written ({error}); set SOFTBENCH_CACHE") from error
     try:
         _convert_gguf(path, partial)
-        (partial / "softbench_source.json").write_text(json.dumps({"file": path.name, "sha256": digest}))
+        (partial / _SOURCE).write_text(json.dumps({"file": path.name, "sha256": digest}))
         partial.rename(folder)
     except ImportError as error:
         raise ModelError("reading a .gguf file needs the gguf package; pip install 'softbench[gguf]'") from error
@@ -252,9 +292,9 @@ def _convert_gguf(path: Path, folder: Path) -> None:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Hash of everything in `folder` that decides a model's answers: weights, configuration, tokenizer."""
-    kept = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "generation_config.json")
-    paths = sorted({path for pattern in kept for path in folder.glob(pattern)})
+    """Hash of everything in `folder` that decides a model's answers: weights, configuration, tokenizer, template."""
+    kept = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+    paths = sorted({path for pattern in kept for path in folder.glob(pattern) if path.name != _SOURCE})
     return hashlib.sha256("".join(f"{path.name}:{_sha256(path)}\n" for path in paths).encode()).hexdigest()
 
 

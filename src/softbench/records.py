@@ -29,8 +29,10 @@ class RecordFile:
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]  # a killed run may have left half a line
-            for record in read_records(whole.decode("utf-8"), str(path)):
+            for record in read_records(whole, str(path)):
                 self._records[record.doc_id] = record
+            if whole == data:
+                return
         write_atomic(path, whole)
 
     def has(self, doc_ids: Iterable[int]) -> bool:
@@ -38,7 +40,7 @@ class RecordFile:
         return all(doc_id in self._records for doc_id in doc_ids)
 
     def append(self, records: Sequence[Record], stop: Sequence[str], max_new_tokens: int) -> None:
-        """Add a chunk's records, replacing what an interrupted run left of the same chunk."""
+        """Add a chunk's records; those that an interrupted run left of it stay as they are."""
         new = [record for record in records if record.doc_id not in self._records]
         lines = "".join(record_to_line(record, stop, max_new_tokens) for record in new)
         try:
@@ -107,15 +109,15 @@ def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> 
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_records(text: str, name: str) -> list[Record]:
+def read_records(data: bytes, name: str) -> list[Record]:
     """Read the lines that record_to_line wrote. Raises DataError, naming the line, where one can't be read."""
     records = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if not line:
             continue
         try:
-            records.append(_record(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            records.append(_record(json.loads(line.decode("utf-8"))))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise DataError(
                 f"{name}, line {number} is not a softbench record ({error!r}); move the file away to make it anew"
             ) from error

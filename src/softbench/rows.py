@@ -31,10 +31,13 @@ class Batch:
 
 def encode(model: LoadedModel, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text without special tokens; BOS is added where the row is laid out, once."""
-    if not texts:
-        return []
-    encoded: list[list[int]] = model.tokenizer(list(texts), add_special_tokens=False).input_ids
+    encoded: list[list[int]] = model.tokenizer(list(texts), add_special_tokens=False).input_ids if texts else []
     return encoded
+
+
+def encode_contexts(model: LoadedModel, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of texts that something is to follow; never an empty row."""
+    return [_with_start(model, context) for context in encode(model, texts)]
 
 
 def encode_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
@@ -49,8 +52,13 @@ def encode_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[t
         same = 0
         while same < min(len(context), len(whole)) and context[same] == whole[same]:
             same += 1
-        parted.append((whole[:same], whole[same:]))
+        parted.append((_with_start(model, whole[:same]), whole[same:]))
     return parted
+
+
+def _with_start(model: LoadedModel, context: list[int]) -> list[int]:
+    """`context`, or where no token would stand before what follows it the end token, as after another document."""
+    return context if context or model.bos_id is not None else [model.eos_ids[0]]
 
 
 def check_length(model: LoadedModel, sample_id: str, num_text: int, num_virtual: int, num_new: int) -> None:
@@ -59,7 +67,7 @@ def check_length(model: LoadedModel, sample_id: str, num_text: int, num_virtual:
     if needed > model.info.max_length:
         raise PromptTooLong(
             f"sample {sample_id!r} needs {needed} tokens ({num_text} text, {num_virtual} soft prompt, {num_new} answer)"
-            f" and {model.info.name} takes {model.info.max_length}; use fewer shots or leave the sample out"
+            f" and {model.info.name} takes {model.info.max_length}; use fewer shots or a model with a longer context"
         )
 
 
@@ -74,14 +82,11 @@ def lay_out(
     """
     device = model.device
     bos = [] if model.bos_id is None else [model.bos_id]
-    if soft_prompt is None and not bos and any(len(row) == 0 for row in rows):
-        bos = [model.eos_ids[0]]  # nothing would stand before the first token: begin as after another document
     num_soft = 0 if soft_prompt is None else soft_prompt.shape[0]
     num_before = len(bos) + num_soft
     longest = max(len(row) for row in rows)
     width = num_before + longest
-    pad = model.eos_ids[0] if model.eos_ids else 0
-    ids = torch.full((len(rows), width), pad)
+    ids = torch.full((len(rows), width), model.eos_ids[0])
     mask = torch.zeros((len(rows), width), dtype=torch.long)
     starts = torch.empty(len(rows), dtype=torch.long)
     for index, row in enumerate(rows):

@@ -1,30 +1,52 @@
 """What to run: read from YAML or built from flags, checked once, here."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from softbench.errors import SpecError, did_you_mean
+from softbench.files import safe_name
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value!r} holds characters that can't be printed; leave them out")
+    return value
+
+
+def _usable(path: Path) -> Path:
+    _printable(str(path))
+    return path.expanduser()
+
+
+def _data_dir_of_environment() -> Path | None:
+    return Path(os.environ["SOFTBENCH_DATA"]) if os.environ.get("SOFTBENCH_DATA") else None
+
+
+Folder = Annotated[Path, AfterValidator(_usable)]
+Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_printable)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
 class ModelSpec(_Strict):
     """A model: a folder, a `.gguf` file or a hub id; `name` is what results call it (default: the end of `source`)."""
 
-    source: str = Field(min_length=1)
-    revision: str | None = None
-    name: str = ""
+    source: Text
+    revision: Text | None = None
+    name: Text | None = None
 
     @property
     def label(self) -> str:
         """The model's name in results."""
-        return self.name or self.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or self.source
+        return self.name or self.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or "model"
 
 
 class ZeroShotSpec(_Strict):
@@ -37,18 +59,18 @@ class FewShotSpec(_Strict):
     """Worked examples before the question."""
 
     kind: Literal["few_shot"] = "few_shot"
-    num_fewshot: int = Field(5, ge=1)
+    num_fewshot: Count = 5
 
 
 class SoftPromptSpec(_Strict):
     """A tuned soft prompt before the question. Defaults: docs/learning_rate.md."""
 
     kind: Literal["soft_prompt"] = "soft_prompt"
-    num_virtual_tokens: int = Field(10, ge=1)
-    steps: int = Field(80, ge=1)
-    batch_size: int = Field(8, ge=1)
+    num_virtual_tokens: Count = 10
+    steps: Count = 80
+    batch_size: Count = 8
     learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
-    warmup_steps: int = Field(5, ge=0)
+    warmup_steps: int = Field(5, ge=0, strict=True)
     init: Literal["text", "vocab"] = "text"
 
 
@@ -65,19 +87,19 @@ class Spec(_Strict):
 
     models: tuple[ModelSpec, ...] = Field(min_length=1)
     tasks: tuple[str, ...] = Field(min_length=1)
-    methods: tuple[MethodSpec, ...] = (ZeroShotSpec(), FewShotSpec(), SoftPromptSpec())
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = (0,)
-    limit: int | None = Field(None, ge=1)
-    output_path: Path = Path("softbench_out")
-    data_dir: Path | None = None
+    methods: tuple[MethodSpec, ...] = Field((ZeroShotSpec(), FewShotSpec(), SoftPromptSpec()), min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63, strict=True)], ...] = Field((0,), min_length=1)
+    limit: Count | None = None
+    output_path: Folder = Path("softbench_out")
+    data_dir: Folder | None = Field(default_factory=_data_dir_of_environment)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
     engine: Literal["transformers", "fake"] = "transformers"
-    eval_batch_size: int = Field(16, ge=1)
+    eval_batch_size: Count = 16
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Self:
-        labels = [model.label for model in self.models]
+        labels = [safe_name(model.label) for model in self.models]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
             raise ValueError(f"two models would be called {twice!r}; give one a 'name' of its own")
@@ -125,7 +147,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise SpecError(f"spec file {str(path)!r} does not exist; give a YAML file, or --model and --tasks") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"spec file {str(path)!r} can't be read: {error}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise SpecError(f"spec file {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise SpecError(f"spec file {str(path)!r} must hold a mapping such as 'tasks: [capitals]'")
@@ -144,7 +166,7 @@ def _message(error: ValidationError) -> str:
     # A misspelt key often makes another one missing: the misspelling is what to mend.
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     # A discriminated union puts the chosen kind into the path, right behind the index: not a place in the user's file.
-    places = [part for part in first["loc"] if part not in METHOD_SPECS]
+    places = [part for place, part in enumerate(first["loc"]) if not (place == 2 and part in METHOD_SPECS)]
     where = ".".join(str(part) for part in places)
     if first["type"] == "extra_forbidden":
         known = _fields_at(first["loc"])
@@ -158,7 +180,6 @@ def _message(error: ValidationError) -> str:
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    for part in location[:-1]:
-        if part in METHOD_SPECS:
-            return list(METHOD_SPECS[str(part)].model_fields)
-    return list(ModelSpec.model_fields if "models" in location[:-1] else Spec.model_fields)
+    if location[0] == "methods" and len(location) > 3:
+        return list(METHOD_SPECS[str(location[2])].model_fields)
+    return list(ModelSpec.model_fields if location[0] == "models" and len(location) > 1 else Spec.model_fields)

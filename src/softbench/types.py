@@ -98,7 +98,7 @@ class Record:
     doc_id: int
     sample: Sample
     method: str
-    seed: int
+    seed: int | None
     prompt: Prompt
     completion: Completion | None
     status: Status | None

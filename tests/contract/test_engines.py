@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import torch
 from softbench.engines.base import Engine
 from softbench.engines.fake import INFO, FakeEngine
 from softbench.engines.transformers import TransformersEngine
-from softbench.errors import PromptTooLong, SoftPromptError
-from softbench.models import LoadedModel
+from softbench.errors import ModelError, PromptTooLong, SoftPromptError
+from softbench.models import LoadedModel, load_model
 from softbench.tasks import get_task, load_data, render_prompt
 from softbench.types import Prompt, SoftPrompt
 from tests.tiny import ARCHITECTURES
 
+MakeFolder = Callable[[str], Path]
 MakeEngine = Callable[[int], Engine]
 """An engine with the given batch size."""
 
@@ -155,6 +157,25 @@ def test_log_likelihoods_are_those_of_the_plain_model(engine: TransformersEngine
             wanted = sum(float(logprobs[place - 1, whole[place]]) for place in places)
             assert score.logprob == pytest.approx(wanted, abs=1e-4)
             assert score.is_greedy == all(int(logprobs[p - 1].argmax()) == whole[p] for p in places)
+
+
+def test_an_empty_prompt_is_scored_from_its_first_token(engine: TransformersEngine, tiny_model: LoadedModel) -> None:
+    empty = Prompt("empty", "", " x", (" Paris",))
+    [[alone]] = engine.score_choices([empty], None)
+    ids = tiny_model.tokenizer.encode(" Paris", add_special_tokens=False)
+    start = tiny_model.eos_ids[0] if tiny_model.bos_id is None else tiny_model.bos_id
+    with torch.no_grad():
+        logprobs = tiny_model.model(input_ids=torch.tensor([[start, *ids]])).logits[0].log_softmax(-1)
+    assert alone.logprob == pytest.approx(sum(float(logprobs[i, token]) for i, token in enumerate(ids)), abs=1e-4)
+    assert engine.score_choices([*prompts(), empty], None)[-1][0].logprob == pytest.approx(alone.logprob, abs=1e-4)
+    assert len(engine.generate([empty], None, 3, ())) == 1
+
+
+def test_logits_that_are_no_numbers_are_named(tiny: Callable[[str], LoadedModel], tiny_folder: MakeFolder) -> None:
+    model = load_model(str(tiny_folder("llama")), "float32", "cpu")
+    model.model.lm_head.weight[7] = float("nan")
+    with pytest.raises(ModelError, match=f"llama: log-likelihood nan on sample '{prompts()[0].sample_id}'"):
+        TransformersEngine(model, 1).score_choices(prompts(1), None)
 
 
 def test_generation_stops_at_a_stop_string_as_it_appears(engine: TransformersEngine) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from rich.console import Console
 from softbench import pipeline
 from softbench.engines.fake import FakeEngine
 from softbench.errors import DataError, OutputError, PromptTooLong
-from softbench.pipeline import run, safe_name
+from softbench.files import safe_name
+from softbench.pipeline import run
 from softbench.records import RecordFile, read_records, record_to_line
 from softbench.report.progress import LineProgress
-from softbench.results import Results
+from softbench.results import JobResult, Results
 from softbench.spec import Spec, read_spec
+from softbench.types import Completion, Prompt
 
 QUIET = LineProgress(Console(quiet=True))
 
@@ -62,7 +64,7 @@ def test_a_run_writes_what_the_harness_reads(tmp_path: Path) -> None:
 def test_the_sample_file_holds_a_line_for_each_sample_and_method(tmp_path: Path) -> None:
     [results] = run(spec_of(tmp_path, limit=20), QUIET)
     [path] = (tmp_path / "fake").glob("samples_capitals_*.jsonl")
-    records = read_records(path.read_text(encoding="utf-8"), "samples")
+    records = read_records(path.read_bytes(), "samples")
     assert [record.method for record in records] == ["zero_shot"] * 20 + ["few_shot"] * 20 + ["soft_prompt"] * 20
     assert [record.doc_id for record in records] == list(range(20)) * 3
     assert [tuple(job.records) for job in results.jobs] == [tuple(records[i : i + 20]) for i in (0, 20, 40)]
@@ -104,6 +106,11 @@ def whole_run(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempP
     return results
 
 
+def untimed(job: JobResult) -> dict[str, Any]:
+    """A job's cost without what depends on the machine."""
+    return {name: value for name, value in job.cost.items() if "seconds" not in name and "memory" not in name}
+
+
 @pytest.mark.parametrize("fails_at", range(1, 10))
 def test_a_run_cut_off_in_a_write_goes_on_and_ends_with_the_same_bytes(
     fails_at: int,
@@ -133,6 +140,7 @@ def test_a_run_cut_off_in_a_write_goes_on_and_ends_with_the_same_bytes(
             run(spec, QUIET)
     [resumed] = run(spec, QUIET)
     assert records_of(resumed) == records_of(whole_run)
+    assert [untimed(job) for job in resumed.jobs] == [untimed(job) for job in whole_run.jobs]
     assert [job.metrics for job in resumed.jobs] == [job.metrics for job in whole_run.jobs]
 
 
@@ -176,9 +184,47 @@ def test_a_soft_prompt_that_was_damaged_is_tuned_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+def test_records_of_a_lost_soft_prompt_are_not_taken_for_those_of_a_new_one(tmp_path: Path) -> None:
+    [first] = run(spec_of(tmp_path, limit=5), QUIET)
+    folder = first.jobs[2].folder
+    (folder / "soft_prompt.safetensors").write_bytes(b"")
+    asked: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        complete = FakeEngine.generate
+
+        def generate(self: FakeEngine, prompts: Sequence[Prompt], *given: Any) -> list[Completion]:
+            asked.append(len(prompts))
+            return complete(self, prompts, *given)
+
+        patch.setattr(FakeEngine, "generate", generate)
+        run(spec_of(tmp_path, limit=5), QUIET)
+    assert asked == [5]
+
+
+def test_methods_of_one_kind_have_rows_of_their_own(tmp_path: Path) -> None:
+    methods = [{"kind": "few_shot", "num_fewshot": 1}, {"kind": "few_shot", "num_fewshot": 3}, "zero_shot", "zero_shot"]
+    [results] = run(spec_of(tmp_path, methods=methods, seeds=[0, 1], limit=3), QUIET)
+    labels = [f"few_shot:num_fewshot={shots}:seed={seed}" for shots in (1, 3) for seed in (0, 1)]
+    assert [job.label for job in results.jobs] == [*labels, "zero_shot"]
+    of_task = json.loads(results.path.read_text())["results"]["capitals"]
+    assert all(f"accuracy,{label}" in of_task for label in labels)
+
+
+def test_a_task_named_twice_runs_once(tmp_path: Path, data_dir: Path) -> None:
+    twice = {"tasks": ["arc_easy", "arc_easy:mcf", "capitals", "capitals"], "data_dir": data_dir}
+    [results] = run(spec_of(tmp_path, methods=["zero_shot"], limit=3, **twice), QUIET)
+    assert [job.task.name for job in results.jobs] == ["arc_easy:mcf", "capitals"]
+
+
+def test_a_seed_more_does_not_undo_the_first(tmp_path: Path) -> None:
+    [first] = run(spec_of(tmp_path, limit=3), QUIET)
+    [second] = run(spec_of(tmp_path, limit=3, seeds=[0, 1]), QUIET)
+    assert {job.folder for job in first.jobs} < {job.folder for job in second.jobs}
+
+
 def test_several_seeds_are_several_rows_but_zero_shot_is_one(tmp_path: Path) -> None:
     [results] = run(spec_of(tmp_path, seeds=[0, 1], limit=5), QUIET)
-    labels = ["zero_shot", "few_shot_s0", "few_shot_s1", "soft_prompt_s0", "soft_prompt_s1"]
+    labels = ["zero_shot", "few_shot:seed=0", "few_shot:seed=1", "soft_prompt:seed=0", "soft_prompt:seed=1"]
     assert [job.label for job in results.jobs] == labels
     assert [job.seed for job in results.jobs] == [None, 0, 1, 0, 1]
 

@@ -20,6 +20,7 @@ OPTIONS = ("one", "two", "three")
         (" The answer is (B). The answer is (B).", "eos", Status.NO_ANSWER, None),
         (" B", "eos", Status.NO_ANSWER, None),
         ("", "eos", Status.NO_ANSWER, None),
+        (" Let's see", "eos", Status.NO_ANSWER, None),
         ("", "length", Status.TRUNCATED, None),
         (" The answer is (D).", "eos", Status.NO_ANSWER, None),
     ],

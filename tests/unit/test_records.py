@@ -66,7 +66,7 @@ def simple(doc_id: int, text: str = "hm") -> Record:
 def test_a_record_comes_back_from_its_line(record: Record) -> None:
     line = record_to_line(record, STOP, 16)
     assert line.count("\n") == 1
-    assert read_records(line, "test") == [record]
+    assert read_records(line.encode(), "test") == [record]
 
 
 def test_a_line_has_the_harness_keys() -> None:
@@ -84,7 +84,7 @@ def test_a_line_has_the_harness_keys() -> None:
 @pytest.mark.parametrize("line", ["{", "[]", '{"doc_id": 1}', "null", "1e999"])
 def test_a_line_that_is_no_record_is_named(line: str) -> None:
     with pytest.raises(DataError, match="r.jsonl, line 2 "):
-        read_records(record_to_line(simple(1), STOP, 16) + line + "\n", "r.jsonl")
+        read_records((record_to_line(simple(1), STOP, 16) + line + "\n").encode(), "r.jsonl")
 
 
 def test_a_file_is_picked_up_after_its_last_whole_line(tmp_path: Path) -> None:

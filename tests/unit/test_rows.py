@@ -3,7 +3,7 @@ import torch
 
 from softbench.errors import PromptTooLong
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places
+from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at, target_places
 
 TEXTS = ["Country: France\nCapital:", "12 + 30", "Question: Which of these is the answer?"]
 
@@ -78,10 +78,11 @@ def test_context_and_continuation_part_at_the_first_token_that_differs(tiny_mode
 
 def test_an_empty_continuation_and_an_empty_context_are_pairs_too(tiny_model: LoadedModel) -> None:
     assert encode_pairs(tiny_model, [("Capital:", "")])[0][1] == []
-    context, rest = encode_pairs(tiny_model, [("", "Paris")])[0]
-    assert context == []
-    assert rest
-    assert lay_out(tiny_model, [[]], None, "right").embeds.shape[1] == 1  # BOS, or the end token where there is none
+    # Something must stand before the first token: BOS, or the end token where there is none.
+    start = [] if tiny_model.bos_id is not None else [2]
+    assert encode_pairs(tiny_model, [("", "Paris")]) == [(start, encode(tiny_model, ["Paris"])[0])]
+    assert encode_contexts(tiny_model, ["", "Paris"]) == [start, encode(tiny_model, ["Paris"])[0]]
+    assert lay_out(tiny_model, [start], None, "right").embeds.shape[1] == 1
 
 
 def test_a_row_beyond_the_context_is_refused_by_name(tiny_model: LoadedModel) -> None:

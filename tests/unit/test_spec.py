@@ -69,6 +69,11 @@ def test_a_model_is_called_by_the_end_of_its_source(source: str, label: str) -> 
         ({"seeds": [-1]}, r"'seeds\.0' can't be -1"),
         ({"models": ["a/x", "b/x"]}, "two models would be called 'x'"),
         ({"models": [""]}, "source"),
+        ({"models": ["a:b", "a_b"]}, "two models would be called 'a_b'"),
+        ({"models": ["x\ty"]}, "holds characters that can't be printed"),
+        ({"output_path": "a\0b"}, "holds characters that can't be printed"),
+        ({"seeds": []}, "'seeds' can't be"),
+        ({"limit": True}, "'limit' can't be True"),
     ],
 )
 def test_an_impossible_flag_is_one_clear_error(overrides: dict[str, Any], message: str) -> None:
@@ -87,6 +92,10 @@ def test_an_impossible_flag_is_one_clear_error(overrides: dict[str, Any], messag
             r"key 'methods\.0\.step' is unknown; did you mean 'steps'?",
         ),
         ("models: [{source: g, revison: x}]\ntasks: [t]", r"'models\.0\.revison' is unknown; did you mean 'revision'?"),
+        ("models: [g]\ntasks: [t]\nsoft_prompt: {steps: 10}", "key 'soft_prompt' is unknown"),
+        ("models: [g]\ntasks: [t]\nmethods: []", "'methods' can't be"),
+        ("models: [g]\ntasks: [t]\nlimit: yes", "'limit' can't be True"),
+        ("models: [{source: g, name: 2024-13-45}]\ntasks: [t]", "is not YAML: month must be in 1..12"),
         ("models: [g]\ntasks: capitals", "'tasks' can't be 'capitals': it should be a list"),
         ("- a\n- b", "must hold a mapping"),
         ("", "must hold a mapping"),
@@ -109,3 +118,19 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes("models: [é]".encode("latin-1"))
     with pytest.raises(SpecError, match="can't be read"):
         read_spec(tmp_path / "latin.yaml", {})
+
+
+def test_the_data_folder_is_the_flags_then_the_files_then_the_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "models: [g]\ntasks: [t]\ndata_dir: of_file")
+    monkeypatch.setenv("SOFTBENCH_DATA", "of_environment")
+    assert read_spec(path, {"data_dir": Path("of_flag")}).data_dir == Path("of_flag")
+    assert read_spec(path, {}).data_dir == Path("of_file")
+    assert read_spec(None, FLAGS).data_dir == Path("of_environment")
+    monkeypatch.delenv("SOFTBENCH_DATA")
+    assert read_spec(None, FLAGS).data_dir is None
+
+
+def test_a_tilde_is_the_home_folder() -> None:
+    assert read_spec(None, FLAGS | {"output_path": "~/out"}).output_path == Path.home() / "out"

@@ -7,7 +7,7 @@ import pytest
 from softbench.answer_formats import LETTER, AnswerFormat
 from softbench.errors import DataError, TaskError
 from softbench.tasks import Task, get_task, load_data, render_prompt
-from softbench.tasks.loading import content_hash
+from softbench.tasks.loading import content_hash, samples_hash
 from softbench.types import Sample, Split
 
 
@@ -121,6 +121,25 @@ def test_data_that_can_not_be_trusted_are_refused(splits: dict[str, list[Sample]
         load_data(task_of(**splits), None)
 
 
+def test_every_accepted_answer_is_checked() -> None:
+    two = Sample("a", {"question": "a"}, ("A", "Z"), ("one", "two"), 0)
+    with pytest.raises(DataError, match="'a': the gold answer 'Z' does not come back"):
+        load_data(task_of(tune=[two], test=[sample("b")]), None)
+
+
+def test_a_split_hash_sees_golds_and_options() -> None:
+    first = samples_hash([sample("q")])
+    assert first == samples_hash([sample("q")])
+    assert first != samples_hash([sample("q", answer="B")])
+    assert first != samples_hash([sample("q", choices=("two", "one"))])
+    assert first != samples_hash([sample("Q")])
+
+
+def test_a_field_called_choices_or_self_is_no_trouble() -> None:
+    odd = Sample("s", {"question": "q", "choices": "mine", "self": "x"}, ("A",), ("one", "two"), 0)
+    assert "A. one" in render_prompt(task_of(), odd).text
+
+
 def test_a_stop_string_inside_a_gold_is_refused() -> None:
     task = dataclasses.replace(task_of(tune=[sample("a")], test=[sample("b")]), stop=("is",))
     with pytest.raises(DataError, match="stop string 'is' stands in the gold answer"):
@@ -141,6 +160,12 @@ def test_an_unknown_task_is_named_with_the_nearest() -> None:
         (b"{", "line 1: not JSON"),
         (b"[]", "line 1: a JSON object was wanted, not list"),
         (b"\xff\xfe", "is not UTF-8"),
+        (b'{"id": "\\ud83d"}', "line 1: not JSON"),
+        (b"[" * 100_000, "line 1: not JSON"),
+        (
+            b'{"id": "x", "question": "q", "choices": {"text": ["a"], "label": ["A", "B"]}, "answerKey": "B"}',
+            "row 'x' lacks",
+        ),
         (b'{"id": "x", "question": "q"}', "row 'x' lacks"),
         (
             b'{"id": "x", "question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"}',
@@ -174,3 +199,21 @@ def test_labels_that_are_digits_become_letters(tmp_path: Path) -> None:
         (folder / f"{split}.jsonl").write_text(json.dumps(row) + "\n\n")
     [test] = load_data(get_task("arc_easy"), tmp_path).test
     assert (test.answers, test.gold) == (("B",), 1)
+
+
+def test_line_separators_inside_a_row_do_not_break_it(tmp_path: Path) -> None:
+    folder = tmp_path / "arc_easy"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        text = f"{split}\u2028\u0085"
+        row = {"id": split, "question": text, "choices": {"text": ["a ", "b"], "label": ["A", "B"]}, "answerKey": "A"}
+        (folder / f"{split}.jsonl").write_text("\ufeff" + json.dumps(row, ensure_ascii=False), encoding="utf-8")
+    [test] = load_data(get_task("arc_easy:cf"), tmp_path).test
+    assert test.choices == ("a", "b")
+    assert "\u2028" in test.fields["question"]
+
+
+def test_a_data_folder_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="no file .*file/arc_easy/train.jsonl"):
+        load_data(get_task("arc_easy"), tmp_path / "file")

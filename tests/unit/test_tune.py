@@ -55,7 +55,7 @@ def test_samples_and_tokens_are_counted(tiny: Callable[[str], LoadedModel]) -> N
 
 
 def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: LoadedModel) -> None:
-    [example] = tuning._encode_examples(tiny_model, prompts(1), 0)
+    [example] = tuning.encode_examples(tiny_model, prompts(1), 0)
     ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example[0] + example[1]
     labels = [-100] * (len(ids) - len(example[1])) + example[1]
     wanted = tiny_model.model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
@@ -65,13 +65,13 @@ def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: Loaded
 
 def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) -> None:
     model = tiny("gemma3")
-    [(context, target)] = tuning._encode_examples(model, prompts(1), 0)
+    [(context, target)] = tuning.encode_examples(model, prompts(1), 0)
     assert target[-1] == model.tokenizer.eos_token_id
     assert model.tokenizer.decode(context + target[:-1]) == prompts(1)[0].text + prompts(1)[0].target
 
 
 def test_padding_does_not_change_the_loss(tiny_model: LoadedModel) -> None:
-    examples = tuning._encode_examples(tiny_model, prompts(5), 4)
+    examples = tuning.encode_examples(tiny_model, prompts(5), 4)
     vectors = initial_vectors(tiny_model, "Work out", SETTINGS, torch.Generator())
     lone = [(float(target_loss(tiny_model, vectors, [one])), len(one[1])) for one in examples]
     together = float(target_loss(tiny_model, vectors, examples))

@@ -4,14 +4,15 @@ The loop is our own because `generate(inputs_embeds=...)` leaves some architectu
 it gives wrong tokens after the first (peft issue 1391).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from softbench.errors import SoftPromptError
+from softbench.errors import ModelError, SoftPromptError
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places
+from softbench.rows import check_length, encode_contexts, encode_pairs, lay_out, logits_at, target_places
 from softbench.types import ChoiceScore, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
 # How many of the prompt's last tokens are decoded with a completion: enough for any tokenizer's spacing rules.
@@ -42,7 +43,7 @@ class TransformersEngine:
     ) -> list[Completion]:
         """Complete each prompt greedily; see Engine.generate."""
         vectors = self._vectors(soft_prompt)
-        contexts = encode(self._model, [prompt.text for prompt in prompts])
+        contexts = encode_contexts(self._model, [prompt.text for prompt in prompts])
         for prompt, context in zip(prompts, contexts, strict=True):
             check_length(self._model, prompt.sample_id, len(context), _rows(vectors), max_new_tokens)
         completions: list[Completion | None] = [None] * len(prompts)
@@ -63,6 +64,11 @@ class TransformersEngine:
         scores: list[ChoiceScore] = [ChoiceScore(0.0, 0, True)] * len(pairs)
         for indices in self._batches([len(context) + len(continuation) for context, continuation in pairs]):
             for index, score in zip(indices, self._score([pairs[index] for index in indices], vectors), strict=True):
+                if not math.isfinite(score.logprob):
+                    sample = wanted[index][0].sample_id
+                    raise ModelError(
+                        f"{self.info.name}: log-likelihood {score.logprob} on sample {sample!r}; try --dtype float32"
+                    )
                 scores[index] = score
         remaining = iter(scores)
         return [tuple(next(remaining) for _ in prompt.continuations) for prompt in prompts]
@@ -70,7 +76,7 @@ class TransformersEngine:
     def _decode(
         self, contexts: Sequence[list[int]], vectors: Tensor | None, max_new_tokens: int, stop: Sequence[str]
     ) -> list[Completion]:
-        """Decode one batch with a key-value cache; a row that has ended is fed padding until the last one ends."""
+        """Decode one batch with a key-value cache; a row that has ended goes on, unread, until the last one ends."""
         model = self._model
         batch = lay_out(model, contexts, vectors, padding="left")
         mask, positions = batch.mask, batch.position_ids

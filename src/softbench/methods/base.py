@@ -11,8 +11,8 @@ from softbench.types import OnStep, Prepared, Prompt, Sample, Tuner
 class Materials:
     """What a method may use. Test samples are not among it.
 
-    `tune_prompts` are the tuning samples as zero-shot prompts with their targets; `init_text` is the task's
-    instruction.
+    `tune_prompts` are the tuning samples as zero-shot prompts with their targets; `init_text` is what
+    vectors may start from: the task's instruction, or a first prompt where it has none.
     """
 
     tune_samples: Sequence[Sample]

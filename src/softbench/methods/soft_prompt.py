@@ -75,6 +75,11 @@ def save_soft_prompt(folder: Path, soft_prompt: SoftPrompt, info: ModelInfo, car
     return SoftPrompt(soft_prompt.vectors, full_card)
 
 
+def has_soft_prompt(folder: Path) -> bool:
+    """Whether a soft prompt was saved to `folder`, whole or not."""
+    return (folder / CARD).exists()
+
+
 def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
     """Read the soft prompt in `folder`. Raises SoftPromptError where it is damaged or made for another model."""
     try:

@@ -26,7 +26,7 @@ def tune(
     does not change. Raises TuningError at a loss that is not finite, PromptTooLong where a sample does not fit.
     """
     generator = torch.Generator().manual_seed(seed)
-    examples = _encode_examples(model, prompts, settings.num_virtual_tokens)
+    examples = encode_examples(model, prompts, settings.num_virtual_tokens)
     vectors = initial_vectors(model, init_text, settings, generator).requires_grad_()
     peak_rate = settings.learning_rate * model.embedding_rms
     optimizer = torch.optim.Adam([vectors], lr=peak_rate)
@@ -55,6 +55,14 @@ def tune(
 
 Example = tuple[list[int], list[int]]
 """Token ids of a prompt, and of its target with EOS."""
+
+
+def encode_examples(model: LoadedModel, prompts: Sequence[Prompt], num_virtual_tokens: int) -> list[Example]:
+    """Token ids of prompts and targets, each target closed by EOS. Raises PromptTooLong where one does not fit."""
+    pairs = encode_pairs(model, [(prompt.text, prompt.target) for prompt in prompts])
+    for prompt, (context, target) in zip(prompts, pairs, strict=True):
+        check_length(model, prompt.sample_id, len(context), num_virtual_tokens, len(target) + 1)
+    return [(context, [*target, model.eos_ids[0]]) for context, target in pairs]
 
 
 def target_loss(model: LoadedModel, vectors: Tensor, examples: Sequence[Example]) -> Tensor:
@@ -86,18 +94,14 @@ def initial_vectors(model: LoadedModel, text: str, settings: TuneSettings, gener
 
 
 def rate_factor(step: int, steps: int, warmup_steps: int) -> float:
-    """Share of the peak learning rate at `step` (from 0): up in a line over the warm-up, then down in a line to 0."""
+    """Share of the peak learning rate at `step` (from 0): up in a line over the warm-up, then down in a line to 0.
+
+    The warm-up takes half of all steps at most.
+    """
+    warmup_steps = min(warmup_steps, steps // 2)
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
     return (steps - step) / max(1, steps - warmup_steps)
-
-
-def _encode_examples(model: LoadedModel, prompts: Sequence[Prompt], num_virtual_tokens: int) -> list[Example]:
-    pairs = encode_pairs(model, [(prompt.text, prompt.target) for prompt in prompts])
-    end = list(model.eos_ids[:1])
-    for prompt, (context, target) in zip(prompts, pairs, strict=True):
-        check_length(model, prompt.sample_id, len(context), num_virtual_tokens, len(target) + 1)
-    return [(context, target + end) for context, target in pairs]
 
 
 def _batches(

@@ -49,7 +49,7 @@ class BarProgress:
 
     def note(self, line: str) -> None:
         """Print a line."""
-        self._console.print(escape(line), soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 class LineProgress:
@@ -81,4 +81,4 @@ class LineProgress:
 
     def note(self, line: str) -> None:
         """Print a line."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from softbench.results import JobResult, Results
-from softbench.types import Estimate
+from softbench.types import Estimate, Status
 
 WIDE = 150
 """Columns that a terminal needs for an interval to stand beside its value rather than under it."""
@@ -53,8 +53,8 @@ def _cells(job: JobResult, joint: str) -> list[str | Text]:
     metrics = ("format_following", "accuracy", "accuracy_given_format", "choice_accuracy_raw")
     return [
         Text(method_name(job)),
-        *(share_cell(job.metrics[name], joint) for name in metrics),
-        str(job.cost["tuning_steps"]) if "tuning_steps" in job.cost else "–",
+        *(share_cell(job.metrics[name], joint, with_n=name == "accuracy_given_format") for name in metrics),
+        str(job.cost["tuning_steps"]) if "tuning_steps" in job.cost else "-",
         f"{seconds(job):.0f}",
     ]
 
@@ -64,11 +64,12 @@ def method_name(job: JobResult) -> str:
     return f"{job.label} ({job.num_fewshot})" if job.num_fewshot else job.label
 
 
-def share_cell(estimate: Estimate, joint: str) -> str:
-    """`99.0 % [94.7, 99.8]`, or a dash where nothing was measured."""
+def share_cell(estimate: Estimate, joint: str, with_n: bool = False) -> str:
+    """`99.0 % [94.7, 99.8]`, or a dash where nothing was measured; with the n of a share that is not of all samples."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
-        return "–"
-    return f"{100 * estimate.value:.1f} %{joint}[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+        return "-"
+    n = f"{joint}n={estimate.n}" if with_n else ""
+    return f"{100 * estimate.value:.1f} %{joint}[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]{n}"
 
 
 def seconds(job: JobResult) -> float:
@@ -84,7 +85,11 @@ def warnings(results: Iterable[Results]) -> list[str]:
             following = job.metrics["format_following"].value
             if following is None or following > NEAR_ZERO:
                 continue
-            completions = [record.completion.text for record in job.records if record.completion][:3]
+            completions = [
+                record.completion.text
+                for record in job.records
+                if record.completion is not None and record.status is not Status.OK
+            ][:3]
             said = ", ".join(repr(_shorten(text)) for text in completions)
             lines.append(
                 f"{result.info.name}, {job.task.name}, {method_name(job)}: {100 * following:.1f} % of completions have "
@@ -94,4 +99,4 @@ def warnings(results: Iterable[Results]) -> list[str]:
 
 
 def _shorten(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

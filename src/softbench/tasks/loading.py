@@ -1,6 +1,7 @@
 """Loads a task's samples and makes sure that they can be trusted: readable golds, splits that do not overlap."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +48,14 @@ def load_data(task: Task, data_dir: Path | None) -> TaskData:
 
 def content_hash(sample: Sample) -> str:
     """Hash of what is asked, blind to case and spacing: options do not count, as they are reordered or redrawn."""
-    asked = " ".join(str(value) for key, value in sorted(sample.fields.items()) if key != "id")
+    asked = " ".join(str(value) for _, value in sorted(sample.fields.items()))
     return hashlib.sha256(" ".join(asked.casefold().split()).encode()).hexdigest()
 
 
 def samples_hash(samples: Iterable[Sample]) -> str:
-    """Hash of a split: equal hashes mean the same questions in the same order."""
-    return hashlib.sha256("".join(content_hash(sample) for sample in samples).encode()).hexdigest()[:16]
+    """Hash of a split: equal hashes mean the same samples to the letter, golds and options included, in order."""
+    parts = [[one.id, dict(one.fields), one.answers, one.choices, one.gold] for one in samples]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _without(samples: Iterable[Sample], later: Iterable[Sample]) -> tuple[Sample, ...]:
@@ -62,14 +64,15 @@ def _without(samples: Iterable[Sample], later: Iterable[Sample]) -> tuple[Sample
 
 
 def _check_gold(task: Task, sample: Sample) -> None:
+    for answer in sample.answers:
+        parsed = task.answer_format.parse(task.answer_format.render(answer), sample.choices)
+        if parsed is None or not task.answer_format.is_right(parsed, (answer,)):
+            raise DataError(
+                f"task {task.name!r}, sample {sample.id!r}: the gold answer {answer!r} does not come back through the "
+                f"answer format {task.answer_format.name!r}; mend the row or choose another format"
+            )
     prompt = render_prompt(task, sample)
-    parsed = task.answer_format.parse(prompt.target, sample.choices)
-    if parsed is None or not task.answer_format.is_right(parsed, sample.answers):
-        raise DataError(
-            f"task {task.name!r}, sample {sample.id!r}: the gold answer {sample.answers[0]!r} does not come back "
-            f"through the answer format {task.answer_format.name!r}; mend the row or choose another format"
-        )
-    for stop in task.stop:
+    for stop in task.stop if task.generates else ():
         if stop in prompt.target.strip():
             raise DataError(
                 f"task {task.name!r}, sample {sample.id!r}: stop string {stop!r} stands in the gold answer; drop it"

@@ -16,20 +16,24 @@ def read_rows(data_dir: Path | None, benchmark: str, split: str) -> list[dict[st
         )
     path = data_dir / benchmark / f"{split}.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+        # Not splitlines(): it would also split at U+2028, which may stand inside a JSON string.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"no file {str(path)!r}; --data-dir (or SOFTBENCH_DATA) must hold one folder a benchmark"
         ) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from error
     return [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}, line {number}: not JSON ({error})") from error
     if not isinstance(row, dict):
         raise DataError(f"{path}, line {number}: a JSON object was wanted, not {type(row).__name__}")

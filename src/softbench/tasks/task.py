@@ -45,7 +45,7 @@ class Task:
     @property
     def template_hash(self) -> str:
         """Hash of everything that shapes a prompt or its parsing: equal hashes mean comparable results."""
-        shape = [self.name, self.formulation, self.description, self.question, self.answer_format.template, self.stop]
+        shape = [self.name, self.formulation, self.description, self.question, repr(self.answer_format), self.stop]
         return hashlib.sha256(json.dumps([*shape, self.max_new_tokens]).encode()).hexdigest()[:16]
 
 
@@ -79,7 +79,7 @@ def choice_answers(task: Task, sample: Sample) -> tuple[str, ...]:
 def _render_question(task: Task, sample: Sample) -> str:
     choices = list(zip(LETTERS, sample.choices, strict=False))
     try:
-        return _template(task.question).render(**sample.fields, choices=choices).rstrip()
+        return _template(task.question).render({**sample.fields, "choices": choices}).rstrip()
     except jinja2.TemplateError as error:
         raise TaskError(f"task {task.name!r}: template failed on sample {sample.id!r}: {error}; mend it") from error
 
