@@ -52,7 +52,12 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
 # What softbench refuses: a bidirectional model, and one with an encoder.
 OTHERS: dict[str, Callable[[], Any]] = {
     "bert": lambda: transformers.BertConfig(
-        vocab_size=400, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+        vocab_size=400,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        initializer_range=0.5,  # as trained: with the usual 0.02 attention hardly moves a logit
     ),
     "t5": lambda: transformers.T5Config(vocab_size=400, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4),
 }

@@ -246,7 +246,8 @@ def test_a_prompt_that_is_too_long_ends_the_run_at_once(tiny_folder: Callable[[s
         run(spec, QUIET)
 
 
-def test_data_are_checked_before_any_model_is_opened(tmp_path: Path) -> None:
+def test_data_are_checked_before_any_model_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOFTBENCH_DATA", raising=False)
     with pytest.raises(DataError, match="SOFTBENCH_DATA"):
         run(spec_of(tmp_path, tasks=["capitals", "arc_easy"], models=["/no/such/model"]), QUIET)
 
