@@ -22,10 +22,7 @@ TEMPLATES = (
     "[[ {answer} ]]",
     "({answer})",
     "( {answer} )",
-    "<< {answer} >>",
     "The answer is: {answer}!",
-    "answer = {answer};",
-    "*** {answer} ***",
     "-> {answer} <-",
     "The capital is called {answer}.",
 )

@@ -9,8 +9,8 @@ from softbench.tasks.task import Splits, Task
 from softbench.types import Formulation, Sample
 
 SENTENCE_LETTER = AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER)
-# Nothing follows the option: behind one, a quote and a full stop made a small model drop or double the option's own
-# (82 % of completions in form against 94 %).
+# Nothing follows the option: many options end in a full stop of their own, which a small model drops or doubles
+# where the form wants a mark behind it.
 SENTENCE_OPTION = AnswerFormat("sentence_option", "The right option is: {answer}", OPTION)
 BARE_OPTION = AnswerFormat("option_text", "{answer}", OPTION)
 
