@@ -6,200 +6,91 @@ apart. A format is a template around the answer and the kind of answer that it h
     AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER)
 
 The strict parser takes the whole completion, from its first character to its last (surrounding white space aside), and
-asks for exactly the template. The lenient one looks for an answer in whatever was said: see each kind's `find`.
+asks for exactly the template; where reasoning may come first, for a last line of exactly the template. The lenient one
+looks for an answer in whatever was said: see each kind's `find`.
 """
 
+import json
 import re
-import string
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
-LETTERS = string.ascii_uppercase
-
-# The words that announce an answer; the last announcement in a completion counts, as reasoning comes first.
-_LEAD_IN = re.compile(r"\b(?:answer|result|reply|option|choice)\b[*_]*(?:\s+is)?\s*[:=]?[*_\s]*", re.IGNORECASE)
-_DECORATION = "*_`\"'“”‘’[](){}<>$\\ \t"
-
-
-class AnswerKind(Protocol):
-    """What may stand in a format's template, and when two answers are the same."""
-
-    @property
-    def placeholder(self) -> str:
-        """The word that stands for the answer in an instruction: `LETTER`, `NUMBER`."""
-        ...
-
-    def pattern(self, choices: Sequence[str]) -> str:
-        """A regular expression, without groups, for one answer."""
-        ...
-
-    def normalize(self, answer: str) -> str:
-        """The form in which answers are compared."""
-        ...
-
-    def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The answer that a forgiving reader would take from `text`, or None."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One option's letter. Strict: upper case, and one of the letters on offer."""
-
-    placeholder: str = "LETTER"
-
-    def pattern(self, choices: Sequence[str]) -> str:
-        return f"[{LETTERS[: len(choices)] or LETTERS}]"
-
-    def normalize(self, answer: str) -> str:
-        return answer.strip().upper()
-
-    def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """An option announced by its text, else a letter announced, boxed or set apart in front, else an option named.
-
-        A letter must be a word of its own: "Let's" gives no L, and "A cat" no A, as no mark sets it apart.
-        """
-        letters = LETTERS[: len(choices)] or LETTERS
-        # A small letter before another word is an article or a pronoun: "answer: a dog".
-        letter = rf"([{letters}](?![\w'’])|[{letters.lower()}](?!\s*[\w'’]))"
-        opening = r"[*_`\"'(\[{$]*"
-        said = _plain(_announced(text))
-        as_option = [place for place, choice in enumerate(choices) if len(said) > 1 and _plain(choice) == said]
-        if as_option:
-            return LETTERS[as_option[0]]
-        announced = re.findall(rf"(?i:{_LEAD_IN.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
-        boxed = re.findall(rf"\\boxed\s*\{{\s*\(?{letter}\)?\s*\}}", text)
-        alone = re.findall(rf"^\s*{opening}{letter}(?=[)\]}}*_`\"'$.:,]|\s*$)", text)
-        for found in (announced, boxed, alone):
-            if found:
-                return str(found[-1]).upper()
-        option = Option().find(text, choices)
-        return None if option is None else LETTERS[list(choices).index(option)]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """The text of one option, copied out exactly."""
-
-    placeholder: str = "TEXT OF THE OPTION"
-
-    def pattern(self, choices: Sequence[str]) -> str:
-        # Longest first: an option may be the beginning of another.
-        return "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True)) or ".+"
-
-    def normalize(self, answer: str) -> str:
-        return " ".join(answer.split())
-
-    def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The option that the answer's text is, or else the only one (or the one farthest back) named in it."""
-        said = _plain(_announced(text))
-        for choice in choices:
-            if _plain(choice) == said:
-                return choice
-        plain_text = f" {_plain(text)} "
-        named = []
-        for choice in choices:
-            start = plain_text.rfind(f" {_plain(choice)} ")
-            if start >= 0 and _plain(choice):
-                # By its end, then its length: an option inside a longer one that ends there was not meant by itself.
-                named.append((start + len(_plain(choice)), len(_plain(choice)), choice))
-        return max(named)[2] if named else None
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A decimal number; `-5`, `1,234`, `$18` and `18.00` compare by value."""
-
-    placeholder: str = "NUMBER"
-
-    def pattern(self, choices: Sequence[str]) -> str:
-        return r"-?\d+(?:\.\d+)?"
-
-    def normalize(self, answer: str) -> str:
-        match = re.search(_NUMBER, answer)
-        if match is None:
-            return answer.strip()
-        # By hand, as Decimal's own normalisation rounds to 28 digits.
-        digits = match.group().replace(",", "").replace("−", "-")
-        sign, digits = ("-", digits[1:]) if digits.startswith("-") else ("", digits)
-        whole, _, fraction = digits.partition(".")
-        plain = ".".join(part for part in (whole.lstrip("0") or "0", fraction.rstrip("0")) if part)
-        return plain if plain == "0" else sign + plain
-
-    def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The last announced number, else the last number of all."""
-        announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*({_NUMBER})", text, re.I)
-        numbers = announced or re.findall(_NUMBER, text)
-        return self.normalize(numbers[-1]) if numbers else None
-
-
-@dataclass(frozen=True, slots=True)
-class ShortText:
-    """A name or a few words; case, accents, punctuation and articles do not count."""
-
-    placeholder: str = "ANSWER"
-
-    def pattern(self, choices: Sequence[str]) -> str:
-        return r"[^\n]*?\S"
-
-    def normalize(self, answer: str) -> str:
-        return _plain(answer)
-
-    def find(self, text: str, choices: Sequence[str]) -> str | None:
-        """The first line that says something, without its lead-in ("The capital is ...") and decorations."""
-        announced = _announced(text)
-        line = next((line for line in announced.splitlines() if _plain(line)), None)
-        if line is None:
-            return None
-        if announced == text:
-            line = re.split(r"\b(?:is|are|was)\b|[:=]", line)[-1] or line
-        return line.strip(_DECORATION + ".,;:!?") or None
-
-
-LETTER, OPTION, NUMBER, SHORT_TEXT = Letter(), Option(), Number(), ShortText()
-
-# A minus counts as a sign only where nothing that could be subtracted from stands before it: "5-3" holds 5 and 3.
-_NUMBER = r"(?:(?<![\w)])[-−])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
+from softbench.errors import TaskError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """A template around one answer, such as `The answer is ({answer}).`."""
+    """A template around one answer, such as `The answer is ({answer}).`.
+
+    `quoting` says how an answer is written inside the template: as it is, or escaped as in a JSON string. `reasoning`
+    lets free text come before the template, which then has the last line for itself.
+    """
 
     name: str
     template: str
     kind: AnswerKind
+    quoting: Literal["plain", "json"] = "plain"
+    reasoning: bool = False
 
     def __post_init__(self) -> None:
-        if self.template.count("{answer}") != 1:
-            raise ValueError(f"format {self.name!r}: template {self.template!r} must hold {{answer}} exactly once")
+        if self.template.count("{answer}") != 1 or "\n" in self.template:
+            raise TaskError(
+                f"answer format {self.name!r}: template {self.template!r} must be one line with {{answer}} exactly once"
+            )
 
     def instruction(self) -> str:
         """The sentence that tells a model which form to use."""
-        return f"Reply in exactly this form: {self.render(self.kind.placeholder)}"
+        form = self.template.replace("{answer}", self.kind.placeholder)
+        if self.reasoning:
+            return f"Reason step by step, then end with a line of exactly this form: {form}"
+        return f"Reply in exactly this form: {form}"
 
-    def render(self, answer: str) -> str:
+    def render(self, answer: str, reasoning: str = "") -> str:
         """The completion that a model should give, without the space that parts it from the prompt."""
-        return self.template.replace("{answer}", answer)
+        form = self.template.replace("{answer}", self._quote(answer))
+        return f"{reasoning}\n{form}" if reasoning else form
 
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
-        """The answer, where the whole of `text` has the format's form, once; else None."""
-        match = re.fullmatch(self._pattern(choices), text.strip())
-        if match is None or (self._is_closed and len(self.find_all(text, choices)) > 1):
+        """The answer, where the whole of `text` has the format's form, once; else None.
+
+        After reasoning, the last line is what must have it. What is accepted is what `render` writes, to the letter.
+        """
+        form = text.strip()
+        if self.reasoning:
+            form = form.rpartition("\n")[2].strip()
+        match = re.fullmatch(self._pattern(choices), form)
+        # A text that goes on can be told from a long answer only where something stands after the answer.
+        open_ended = self.template.endswith("{answer}") and not self.reasoning
+        if match is None or (not open_ended and len(self.find_all(text, choices)) > 1):
             return None
-        return match.group(1)
+        answer = self._unquote(match.group(1))
+        return answer if answer is not None and self.render(answer) == form else None
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
-        """Every answer given in the format's form anywhere in `text`, in order; no part of a word is an answer."""
-        before, after = self.template.split("{answer}")
-        bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + ("" if after else r"(?!\w)")
-        return [str(answer) for answer in re.findall(bounded, text)]
+        """Every answer given in the format's form anywhere in `text`, in order; no part of a word is an answer.
+
+        After reasoning, and where the form is the answer alone, only what has a line of its own counts: every sentence
+        would else hold one.
+        """
+        if self.reasoning or self.template == "{answer}":
+            matches = [re.fullmatch(self._pattern(choices), line.strip()) for line in text.splitlines()]
+            found = [match.group(1) for match in matches if match]
+        else:
+            before, after = self.template.split("{answer}")
+            bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + ("" if after else r"(?!\w)")
+            found = re.findall(bounded, text)
+        unquoted = [self._unquote(one) for one in found]
+        return [one for one in unquoted if one is not None]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer that a forgiving reader would take: the last one in the right form, else what the kind finds."""
-        well_formed = self.find_all(text, choices)
+        strict = self.parse(text, choices)
+        if strict is not None:
+            return strict
+        # That a line is no more than an answer says little of a form that is the answer alone.
+        well_formed = [] if self.template == "{answer}" else self.find_all(text, choices)
         return well_formed[-1] if well_formed else self.kind.find(text, choices)
 
     def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
@@ -208,29 +99,59 @@ class AnswerFormat:
             return False
         return self.kind.normalize(answer) in {self.kind.normalize(one) for one in accepted}
 
-    @property
-    def _is_closed(self) -> bool:
-        """Whether something stands after the answer, so that a text that goes on can be told from a long answer."""
-        return not self.template.endswith("{answer}")
-
     def _pattern(self, choices: Sequence[str]) -> str:
         before, after = self.template.split("{answer}")
-        return f"{re.escape(before)}({self.kind.pattern(choices)}){re.escape(after)}"
+        answer = self.kind.pattern([self._quote(choice) for choice in choices])
+        return f"{re.escape(before)}({answer}){re.escape(after)}"
+
+    def _quote(self, answer: str) -> str:
+        return json.dumps(answer, ensure_ascii=False)[1:-1] if self.quoting == "json" else answer
+
+    def _unquote(self, written: str) -> str | None:
+        if self.quoting == "plain":
+            return written
+        try:
+            return str(json.loads(f'"{written}"'))
+        except ValueError:
+            return None
 
 
-def _announced(text: str) -> str:
-    """What follows the last lead-in such as "Answer:", or all of `text` where there is none."""
-    ends = [lead_in.end() for lead_in in _LEAD_IN.finditer(text)]
-    return text[ends[-1] :] if ends and text[ends[-1] :].strip() else text
+_NAMED: dict[str, tuple[str, AnswerKind | None]] = {
+    "sentence_letter": ("The answer is ({answer}).", LETTER),
+    "letter": ("{answer}", LETTER),
+    "option_text": ("{answer}", OPTION),
+    # Nothing follows the option: many options end in a full stop of their own, which a small model drops or doubles
+    # where the form wants a mark behind it.
+    "sentence_option": ("The right option is: {answer}", OPTION),
+    "json": ('{"answer": "{answer}"}', None),
+    "hash_number": ("#### {answer}", NUMBER),
+    "boxed": (r"\boxed{{answer}}", None),
+    "yes_no": ("{answer}", YES_NO),
+    "short_text": ("{answer}", SHORT_TEXT),
+}
+"""Template, and the kind of answer that it is for; None: any."""
+
+ANSWER_FORMATS = tuple(_NAMED)
 
 
-def _plain(text: str) -> str:
-    """`text` in lower case without accents, punctuation, articles and doubled spaces (as SQuAD compares answers)."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    kept = "".join(
-        " " if unicodedata.category(char)[0] in "PSZ" or char.isspace() else char
-        for char in decomposed
-        if not unicodedata.combining(char)
-    )
-    words = [word for word in kept.split() if word not in ("a", "an", "the")]
-    return " ".join(words or kept.split())
+def answer_format(name: str, kind: AnswerKind, reasoning: bool = False) -> AnswerFormat:
+    """The format called `name` for answers of `kind`; a name that holds `{answer}` is a template of the user's own.
+
+    Raises TaskError where the name is unknown, or its answers are of another kind.
+    """
+    if "{answer}" in name:
+        return AnswerFormat("custom", name, kind, reasoning=reasoning)
+    if name not in _NAMED:
+        raise TaskError(
+            f"answer format {name!r} is unknown{did_you_mean(name, _NAMED)}; or a template such as 'Answer: {{answer}}'"
+        )
+    template, fits = _NAMED[name]
+    if fits not in (None, kind):
+        fitting = ", ".join(fitting_formats(kind))
+        raise TaskError(f"answer format {name!r} is not for an answer of kind {kind.placeholder}; those are: {fitting}")
+    return AnswerFormat(name, template, kind, "json" if name == "json" else "plain", reasoning)
+
+
+def fitting_formats(kind: AnswerKind) -> list[str]:
+    """The names of the formats that answers of `kind` can be given in."""
+    return [name for name, (_, fits) in _NAMED.items() if fits in (None, kind)]

@@ -1,8 +1,12 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softbench.answer_formats import LETTER, LETTERS, NUMBER, OPTION, SHORT_TEXT, AnswerFormat
+from softbench.answer_formats import ANSWER_FORMATS, AnswerFormat, answer_format, fitting_formats
+from softbench.answer_kinds import LETTER, LETTERS, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind, Pattern
+from softbench.errors import TaskError
 
 SENTENCE = AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER)
 BARE_LETTER = AnswerFormat("letter", "{answer}", LETTER)
@@ -16,11 +20,142 @@ words = texts.map(lambda text: " ".join(text.split())).filter(bool)
 numbers = st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9)
 
 
+KINDS: dict[AnswerKind, st.SearchStrategy[str]] = {
+    LETTER: st.sampled_from("ABCD"),
+    OPTION: st.sampled_from(OPTIONS),
+    NUMBER: numbers.map(str).map(NUMBER.write),
+    SHORT_TEXT: words,
+    YES_NO: st.sampled_from(["yes", "no"]),
+}
+EVERY = [
+    answer_format(name, kind, reasoning)
+    for kind in KINDS
+    for name in fitting_formats(kind)
+    for reasoning in (False, True)
+]
+reasonings = st.lists(words, max_size=3).map("\n".join)
+
+
+def name_of(one: AnswerFormat) -> str:
+    return f"{one.name} {one.kind.placeholder}{' after reasoning' if one.reasoning else ''}"
+
+
+def test_every_format_fits_some_kind() -> None:
+    assert {one.name for one in EVERY} == set(ANSWER_FORMATS)
+    assert len(EVERY) == 2 * (7 + 2 * len(KINDS))  # seven for one kind each, json and boxed for all
+
+
+@pytest.mark.parametrize("form", EVERY, ids=name_of)
+@given(data=st.data())
+def test_what_a_format_renders_comes_back(form: AnswerFormat, data: st.DataObject) -> None:
+    answer = data.draw(KINDS[form.kind])
+    reasoning = data.draw(reasonings) if form.reasoning else ""
+    # Reasoning that holds an answer in form makes two of them, and text after text can't be told from one.
+    if reasoning and form.find_all(reasoning, OPTIONS):
+        return
+    text = form.render(answer, reasoning)
+    assert form.parse(text, OPTIONS) == answer
+    assert form.parse(f"  {text}\n", OPTIONS) == answer
+    assert form.is_right(form.find(text, OPTIONS), (answer,))
+
+
+@pytest.mark.parametrize("form", EVERY, ids=name_of)
+@given(text=st.one_of(st.text(max_size=40), words, st.from_regex(r"(#### |\\boxed\{|\{\"answer\": \")?\w+[\"}]{0,2}")))
+def test_the_strict_parser_takes_only_what_it_would_write(form: AnswerFormat, text: str) -> None:
+    answer = form.parse(text, OPTIONS)
+    if answer is not None:
+        last_line = text.strip().rpartition("\n")[2].strip() if form.reasoning else text.strip()
+        assert form.render(answer) == last_line
+
+
+@pytest.mark.parametrize("form", EVERY, ids=name_of)
+@given(data=st.data(), after=words)
+def test_nothing_may_follow_a_closed_form(form: AnswerFormat, data: st.DataObject, after: str) -> None:
+    answer = data.draw(KINDS[form.kind])
+    parsed = form.parse(f"{form.render(answer)}\n{after}", OPTIONS)
+    if form.reasoning:
+        assert parsed is None or form.render(parsed) == after
+    else:
+        assert parsed is None
+
+
+def test_json_is_escaped_as_json() -> None:
+    form = answer_format("json", SHORT_TEXT)
+    assert form.render('the "A" \\ team') == r'{"answer": "the \"A\" \\ team"}'
+    assert form.parse(r'{"answer": "the \"A\" \\ team"}') == 'the "A" \\ team'
+    assert form.parse('{"answer": "a", "other": "b"}') is None
+    assert form.parse('{"answer": "a\\"}') is None
+    assert form.find('So: {"answer": "a"} I think') == "a"
+    assert answer_format("json", LETTER).find('"answer": "B"', OPTIONS) == "B"
+
+
+def test_reasoning_may_come_before_a_last_line_of_the_form() -> None:
+    form = answer_format("hash_number", NUMBER, reasoning=True)
+    assert form.parse("2 + 2 = 4\n#### 4") == "4"
+    assert form.parse("#### 4") == "4"
+    assert form.parse("2 + 2 = 4 #### 4") is None
+    assert form.parse("#### 3\nNo:\n#### 4") is None
+    assert form.parse("2 + 2 = 4\n#### 4\nQuestion") is None
+    assert form.find("The answer: 3? No.\n#### 4") == "4"
+    assert form.find("#### 3 is wrong, so\n#### 4") == "4"
+    assert form.instruction().startswith("Reason step by step, then end with a line of exactly this form: #### NUMBER")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("yes", "yes"),
+        ("No, because yes would be wrong", "no"),
+        ("Yes.", "yes"),
+        ("True", "yes"),
+        ("I think that is false", "no"),
+        ("Answer: no (not yes)", "no"),
+        ("**Answer:** Yes", "yes"),
+        ("nobody knows", None),
+        ("yesterday", None),
+    ],
+)
+def test_yes_and_no_are_found(text: str, said: str | None) -> None:
+    assert answer_format("yes_no", YES_NO).find(text) == said
+
+
+def test_gold_values_of_data_are_written_as_answers() -> None:
+    assert [YES_NO.write(value) for value in (True, False, "True", "yes")] == ["yes", "no", "yes", "yes"]
+    assert [NUMBER.write(value) for value in (1.0, 2.50, 1e-7, 1e22, 3, " 1,234 ")] == [
+        "1", "2.5", "0.0000001", "10000000000000000000000", "3", "1234",
+    ]  # fmt: skip
+    assert SHORT_TEXT.write(" two\nlines ") == "two lines"
+
+
+def test_a_pattern_of_ones_own_is_an_answer() -> None:
+    form = AnswerFormat("code", "Code: {answer}!", Pattern("([A-Z])(-|_)[0-9]+", "CODE"))
+    assert form.parse("Code: A-12!") == "A-12"
+    assert form.parse("Code: a-12!") is None
+    assert form.find("I say A-1, or B_2") == "B_2"
+
+
+def test_a_template_of_ones_own_is_a_format() -> None:
+    form = answer_format("Final: {answer}", NUMBER)
+    assert (form.name, form.parse("Final: 3")) == ("custom", "3")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("jsn", LETTER, "answer format 'jsn' is unknown; did you mean 'json'?"),
+        ("hash_number", LETTER, "'hash_number' is not for an answer of kind LETTER; those are: sentence_letter, lett"),
+    ],
+)
+def test_a_format_that_does_not_fit_is_refused(name: str, kind: AnswerKind, message: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(message)):
+        answer_format(name, kind)
+
+
 @given(st.sampled_from("ABCD"))
 def test_a_rendered_letter_comes_back(letter: str) -> None:
-    for answer_format in (SENTENCE, BARE_LETTER):
-        assert answer_format.parse(answer_format.render(letter), OPTIONS) == letter
-        assert answer_format.find(answer_format.render(letter), OPTIONS) == letter
+    for form in (SENTENCE, BARE_LETTER):
+        assert form.parse(form.render(letter), OPTIONS) == letter
+        assert form.find(form.render(letter), OPTIONS) == letter
 
 
 @given(st.sampled_from(OPTIONS))
@@ -52,12 +187,12 @@ def test_the_strict_parser_takes_nothing_before_or_after_the_form(before: str, a
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_a_parser(text: str) -> None:
-    for answer_format in (SENTENCE, BARE_LETTER, COPIED, HASHES, ARROWS):
-        parsed = answer_format.parse(text, OPTIONS)
-        found = answer_format.find(text, OPTIONS)
+    for form in (SENTENCE, BARE_LETTER, COPIED, HASHES, ARROWS):
+        parsed = form.parse(text, OPTIONS)
+        found = form.find(text, OPTIONS)
         if parsed is not None:
             assert found is not None
-        answer_format.is_right(found, ("A",))
+        form.is_right(found, ("A",))
 
 
 @pytest.mark.parametrize(
