@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from softbench.answer_formats import SHORT_TEXT, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import SHORT_TEXT
 from softbench.engines.transformers import TransformersEngine
 from softbench.models import load_model
 from softbench.tasks import get_task, load_data, render_prompt
@@ -39,8 +40,7 @@ def main() -> None:
     print("| form | format-following, zero-shot | few-shot | accuracy, few-shot |\n| --- | --- | --- | --- |")
     for template in TEMPLATES:
         answer_format = AnswerFormat("compared", template, SHORT_TEXT)
-        description = f"Name the capital of each country. {answer_format.instruction()}"
-        task = dataclasses.replace(capitals, answer_format=answer_format, description=description)
+        task = dataclasses.replace(capitals, answer_format=answer_format)
         following, accuracy = [], []
         for seed in (None, *SEEDS):
             shots = [] if seed is None else draw(pool, seed)

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from softbench.engines.base import Engine
 from softbench.spec import ModelSpec, Spec
-from softbench.types import Tuner
+from softbench.types import ChatTemplate, Tuner
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An opened model."""
+    """An opened model; `chat` is there where the run asks for its chat template."""
 
     engine: Engine
     tuner: Tuner
+    chat: ChatTemplate | None = None
 
 
 def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
@@ -25,23 +26,27 @@ def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
 
     from softbench.engines.transformers import TransformersEngine
     from softbench.methods.tune import tune
-    from softbench.models import load_model
+    from softbench.models import load_model, with_chat_template
 
     loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label)
-    return Backend(TransformersEngine(loaded, spec.eval_batch_size), functools.partial(tune, loaded))
+    chat = None
+    if spec.apply_chat_template:
+        loaded, chat = with_chat_template(loaded)
+    return Backend(TransformersEngine(loaded, spec.eval_batch_size), functools.partial(tune, loaded), chat)
 
 
 def open_fake(model: ModelSpec, spec: Spec) -> Backend:
     """Open no model at all: see engines.fake."""
     import dataclasses
 
-    from softbench.engines.fake import INFO, FakeEngine, fake_tune
+    from softbench.engines.fake import INFO, FakeChatTemplate, FakeEngine, fake_tune
 
     return Backend(
         FakeEngine(
             dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=f"fake:{model.source}")
         ),
         fake_tune,
+        FakeChatTemplate() if spec.apply_chat_template else None,
     )
 
 

@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.console import Console
@@ -12,7 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 import softbench
-from softbench.errors import SoftbenchError, SpecError
+from softbench.errors import SoftbenchError, SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from softbench.types import Formulation
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
@@ -52,9 +55,21 @@ def run(
     model: Annotated[
         list[str] | None, typer.Option(help="A hub id, a model folder or a .gguf file; may be given several times.")
     ] = None,
-    tasks: Annotated[str | None, typer.Option(help="Tasks, comma-separated; see `softbench tasks`.")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks, comma-separated, or YAML files; see `softbench tasks`.")
+    ] = None,
+    formulation: Annotated[
+        str | None, typer.Option(help="mcf, cf or generation, for all tasks; or by name: arc_easy:cf.")
+    ] = None,
+    answer_format: Annotated[
+        str | None, typer.Option(help="json, boxed, letter ... or a template such as 'Answer: {answer}'.")
+    ] = None,
+    include_path: Annotated[Path | None, typer.Option(help="Folder with task files (*.yaml) of your own.")] = None,
     methods: Annotated[str | None, typer.Option(help="zero_shot, few_shot, soft_prompt; comma-separated.")] = None,
     num_fewshot: Annotated[int | None, typer.Option(help="Worked examples in few_shot.  [default: 5]")] = None,
+    fewshot_sampling: Annotated[
+        str | None, typer.Option(help="random, fixed (the first ones) or balanced over answers.  [default: random]")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Tuning steps of soft_prompt.  [default: 80]")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a tuning step.  [default: 8]")] = None,
     num_virtual_tokens: Annotated[int | None, typer.Option(help="Vectors in the soft prompt.  [default: 10]")] = None,
@@ -76,6 +91,14 @@ def run(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.  [default: auto]")] = None,
     eval_batch_size: Annotated[int | None, typer.Option(help="Rows a batch in evaluation.  [default: 16]")] = None,
     engine: Annotated[str | None, typer.Option(help="transformers, or fake for a dry run.")] = None,
+    apply_chat_template: Annotated[
+        bool | None, typer.Option("--apply-chat-template", help="Put prompts as conversations.")
+    ] = None,
+    system_instruction: Annotated[str | None, typer.Option(help="The conversation's system message.")] = None,
+    fewshot_as_multiturn: Annotated[
+        bool | None, typer.Option("--fewshot-as-multiturn", help="Shots as turns, not inside one message.")
+    ] = None,
+    assistant_prefix: Annotated[str | None, typer.Option(help="How the assistant's reply begins.")] = None,
 ) -> None:
     """Tune, evaluate, and report models on tasks by methods."""
     from softbench.spec import read_spec
@@ -83,6 +106,13 @@ def run(
     overrides = {
         "models": model or None,
         "tasks": _listed(tasks),
+        "formulation": formulation,
+        "answer_format": answer_format,
+        "include_path": include_path,
+        "apply_chat_template": apply_chat_template,
+        "system_instruction": system_instruction,
+        "fewshot_as_multiturn": fewshot_as_multiturn,
+        "assistant_prefix": assistant_prefix,
         "methods": _listed(methods),
         "seeds": _seeds(seed),
         "limit": limit,
@@ -93,6 +123,7 @@ def run(
         "engine": engine,
         "eval_batch_size": eval_batch_size,
         "num_fewshot": num_fewshot,
+        "sampling": fewshot_sampling,
         "steps": steps,
         "batch_size": batch_size,
         "num_virtual_tokens": num_virtual_tokens,
@@ -122,18 +153,78 @@ def run(
         out.print(Text(f"results: {result.path}"), soft_wrap=True)
 
 
-@app.command()
-def tasks() -> None:
-    """List the built-in tasks."""
-    from softbench.tasks import TASKS
+tasks_app = typer.Typer(help="List, show and check tasks.", invoke_without_command=True)
+app.add_typer(tasks_app, name="tasks")
+
+IncludePath = Annotated[Path | None, typer.Option(help="Folder with task files (*.yaml) of your own.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with one folder a benchmark.  [default: $SOFTBENCH_DATA]")]
+
+
+@tasks_app.callback()
+def tasks(context: typer.Context, include_path: IncludePath = None) -> None:
+    """List the tasks at hand."""
+    if context.invoked_subcommand is not None:
+        return
+    from softbench.tasks import formulations, get_task, task_names
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("task", "formulation", "answer format", "source"):
+    for column in ("task", "formulations", "answer format", "source"):
         table.add_column(column, overflow="fold")
-    for name, make in TASKS.items():
-        task = make()
-        table.add_row(*(Text(cell) for cell in (name, task.formulation, task.answer_format.template, task.source)))
+    for name in task_names(include_path):
+        task = get_task(name, include_path=include_path)
+        offered = ", ".join(formulations(name, include_path))
+        table.add_row(
+            *(Text(cell) for cell in (name, offered, task.answer_format.template, task.source.split(", ")[0]))
+        )
     Console().print(table)
+
+
+@tasks_app.command()
+def show(
+    task: Annotated[str, typer.Argument(help="A task's name, such as arc_easy:cf, or a YAML file.")],
+    formulation: Annotated[str | None, typer.Option(help="mcf, cf or generation.")] = None,
+    answer_format: Annotated[str | None, typer.Option(help="An answer format, or a template.")] = None,
+    num_fewshot: Annotated[int, typer.Option(min=0, help="Worked examples in the prompt.")] = 0,
+    include_path: IncludePath = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Print a prompt of a task as a model reads it, its target, what its parser makes of answers, and its splits."""
+    from softbench.report.task import describe_task
+    from softbench.spec import data_dir_of_environment
+    from softbench.tasks import get_task, load_data
+
+    found = get_task(task, _formulation(formulation), answer_format, include_path)
+    data = load_data(found, data_dir or data_dir_of_environment())
+    Console().print(describe_task(found, data, num_fewshot), soft_wrap=True)
+
+
+@tasks_app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A task file of your own, or a folder of them.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Load tasks of your own in every formulation, so that whatever is wrong with one shows before a run."""
+    from softbench.report.task import describe_task
+    from softbench.spec import data_dir_of_environment
+    from softbench.tasks import formulations, get_task, load_data, task_names
+
+    folder, names = (path, task_names(path, own_only=True)) if path.is_dir() else (None, [str(path)])
+    if not names:
+        raise SpecError(f"{str(path)!r} holds no task files (*.yaml)")
+    for name in names:
+        for formulation in formulations(name, folder):
+            task = get_task(f"{name}:{formulation}", include_path=folder)
+            data = load_data(task, data_dir or data_dir_of_environment())
+            Console().print(describe_task(task, data, 0), soft_wrap=True)
+            Console().print(Text(f"ok: {task.name}\n", style="green"))
+
+
+def _formulation(value: str | None) -> "Formulation | None":
+    from softbench.types import Formulation
+
+    if value is not None and value not in get_args(Formulation):
+        raise SpecError(f"--formulation can't be {value!r}{did_you_mean(value, get_args(Formulation))}")
+    return cast("Formulation | None", value)
 
 
 def _listed(value: str | None) -> list[str] | None:

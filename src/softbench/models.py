@@ -1,5 +1,6 @@
 """Finds and loads a frozen causal language model: from a folder, a GGUF file or the hub."""
 
+import dataclasses
 import hashlib
 import inspect
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import torch
 import transformers
 
 from softbench.errors import ModelError
-from softbench.types import ModelInfo
+from softbench.types import Message, ModelInfo
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
@@ -120,6 +122,43 @@ def wrap_model(model: Any, tokenizer: Any, info: ModelInfo) -> LoadedModel:
     with torch.no_grad():
         rms = float(embed(ids).float().square().mean().sqrt())
     return LoadedModel(model, tokenizer, info, _bos_id(tokenizer), _eos_ids(model, tokenizer), rms)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerChatTemplate:
+    """The chat template that comes with a tokenizer."""
+
+    tokenizer: Any
+    bos: str
+
+    @property
+    def hash(self) -> str:
+        """Hash of the template's source."""
+        return hashlib.sha256(str(self.tokenizer.get_chat_template()).encode()).hexdigest()[:16]
+
+    def render(self, messages: Sequence[Message], open_reply: bool) -> str:
+        """The conversation's text without BOS. Raises ModelError where the template refuses it."""
+        try:
+            text = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=open_reply, continue_final_message=False
+            )
+        except Exception as error:  # a template may raise whatever it likes, such as "System role not supported"
+            raise ModelError(f"the model's chat template refuses the conversation: {error}") from error
+        return str(text).removeprefix(self.bos)
+
+
+def with_chat_template(model: LoadedModel) -> tuple[LoadedModel, TokenizerChatTemplate]:
+    """The model's chat template, and the model with the BOS that the template asks for, once, at the row's start.
+
+    Raises ModelError where the tokenizer has none.
+    """
+    if not model.tokenizer.chat_template:
+        raise ModelError(f"model {model.info.name!r} has no chat template; drop --apply-chat-template")
+    bos = str(model.tokenizer.bos_token or "")
+    plain = TokenizerChatTemplate(model.tokenizer, "")
+    starts = bool(bos) and plain.render([{"role": "user", "content": "a"}], open_reply=True).startswith(bos)
+    bos_id = int(model.tokenizer.bos_token_id) if starts else None
+    return dataclasses.replace(model, bos_id=bos_id), TokenizerChatTemplate(model.tokenizer, bos if starts else "")
 
 
 def _is_hub_id(source: str) -> bool:

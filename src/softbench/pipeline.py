@@ -6,12 +6,12 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from softbench.backends import BACKENDS, Backend
-from softbench.errors import OutputError, SoftPromptError
+from softbench.errors import DataError, OutputError, SoftPromptError
 from softbench.files import safe_name, write_json
 from softbench.methods import METHODS, Materials, Method, has_soft_prompt, load_soft_prompt, save_soft_prompt
 from softbench.records import RecordFile
@@ -20,8 +20,8 @@ from softbench.scoring.choices import choices_correct
 from softbench.scoring.parse import parse_completion
 from softbench.spec import MethodSpec, ModelSpec, Spec
 from softbench.stats import metrics_of
-from softbench.tasks import Task, TaskData, get_task, load_data, render_prompt, samples_hash
-from softbench.types import Completion, ModelInfo, Prepared, Progress, Prompt, Record, Sample, TuneResult
+from softbench.tasks import Task, TaskData, get_task, load_data, render_chat_prompt, render_prompt, samples_hash
+from softbench.types import ChatSettings, Completion, ModelInfo, Prepared, Progress, Prompt, Record, Sample, TuneResult
 
 RECORDS, COST = "records.jsonl", "cost.json"
 
@@ -36,7 +36,8 @@ def run(spec: Spec, progress: Progress) -> list[Results]:
     Work that an earlier run of the same spec finished is read, not done again. Raises SoftbenchError at anything that
     keeps the run from going on; what was done until then is kept.
     """
-    tasks = {task.name: task for task in (get_task(name) for name in spec.tasks)}
+    named = (get_task(name, spec.formulation, spec.answer_format, spec.include_path) for name in spec.tasks)
+    tasks = {task.name: task for task in named}
     loaded = [(task, load_data(task, spec.data_dir)) for task in tasks.values()]
     check_output(spec.output_path)
     return [run_model(model, spec, loaded, progress) for model in spec.models]
@@ -65,6 +66,7 @@ class Job:
     method: Method
     seed: int | None
     label: str
+    chat: ChatSettings | None
 
 
 def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
@@ -76,7 +78,7 @@ def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
             seeds: Sequence[int | None] = tuple(dict.fromkeys(spec.seeds)) if method.uses_seed else (None,)
             for seed in seeds:
                 label = job_label(method_spec, spec.methods, seed if len(seeds) > 1 else None)
-                jobs.append(Job(task, data, data.test[: spec.limit], method_spec, method, seed, label))
+                jobs.append(Job(task, data, data.test[: spec.limit], method_spec, method, seed, label, spec.chat))
     return jobs
 
 
@@ -108,6 +110,7 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
         metrics=metrics_of(records),
         cost={**tuning_cost, **evaluation_cost},
         soft_prompt_sha256=None if prepared.soft_prompt is None else prepared.soft_prompt.card["sha256"],
+        chat=chat_block(job, backend),
         folder=job_folder,
     )
 
@@ -124,11 +127,11 @@ def prepare(
         except SoftPromptError as error:
             progress.note(str(error))
     started = time.perf_counter()
-    prompts = [render_prompt(job.task, sample) for sample in job.data.tune]
+    prompts = [make_prompt(job, backend, sample, ()) for sample in job.data.tune]
     with progress.track(f"{name}: tune", job.method.num_steps) as advance:
         prepared = job.method.prepare(
             Materials(
-                tune_samples=job.data.tune,
+                shot_samples=job.data.shots or job.data.tune,
                 tune_prompts=prompts,
                 init_text=job.task.description or prompts[0].text,
                 tuner=backend.tuner,
@@ -172,7 +175,7 @@ def evaluate(
 ) -> tuple[list[Record], dict[str, Any]]:
     """The record of every test sample, and what they cost; chunks already in `folder` are not done again."""
     engine, task = backend.engine, job.task
-    prompts = [render_prompt(task, sample, prepared.shots) for sample in job.test]
+    prompts = [make_prompt(job, backend, sample, shots_for(sample, prepared)) for sample in job.test]
     file = RecordFile(folder / RECORDS)
     cost = read_cost(folder / COST)
     with progress.track(f"{name}: evaluate", len(prompts)) as advance:
@@ -197,6 +200,20 @@ def evaluate(
                 write_json(folder / COST, cost)
             advance(len(doc_ids))
     return file.in_order(), cost
+
+
+def make_prompt(job: Job, backend: Backend, sample: Sample, shots: Sequence[Sample]) -> Prompt:
+    """The prompt for `sample`, as plain text or as a conversation."""
+    if job.chat is None or backend.chat is None:
+        return render_prompt(job.task, sample, shots)
+    return render_chat_prompt(job.task, sample, shots, backend.chat, job.chat)
+
+
+def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:
+    """The shots of the sample's group; raises DataError where there are some, but none for this group."""
+    if prepared.shots and sample.group not in prepared.shots:
+        raise DataError(f"sample {sample.id!r}: group {sample.group!r} has no samples to draw shots from")
+    return prepared.shots.get(sample.group, ())
 
 
 def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | None, scores: Any) -> Record:
@@ -230,6 +247,13 @@ def chunks(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
         yield order[start : start + CHUNK]
 
 
+def chat_block(job: Job, backend: Backend) -> dict[str, Any] | None:
+    """How prompts became conversations, with the hash of the model's template; None where they did not."""
+    if job.chat is None or backend.chat is None:
+        return None
+    return {**asdict(job.chat), "template_hash": backend.chat.hash}
+
+
 def job_key(job: Job, backend: Backend, spec: Spec) -> str:
     """Hash of everything that changes a job's records: equal keys mean that finished work can be taken over."""
     info = backend.engine.info
@@ -242,6 +266,8 @@ def job_key(job: Job, backend: Backend, spec: Spec) -> str:
         "engine": spec.engine,
         "eval_batch_size": spec.eval_batch_size,
         "template": job.task.template_hash,
+        "chat": chat_block(job, backend),
+        "shots": samples_hash(job.data.shots),
         "tune": samples_hash(job.data.tune),
         "test": samples_hash(job.test),
         "method": job.spec.model_dump(),

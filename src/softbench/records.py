@@ -72,6 +72,8 @@ def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> 
         "answers": sample.answers,
         "choices": sample.choices,
         "gold": sample.gold,
+        "reasoning": sample.reasoning,
+        "group": sample.group,
     }
     responses: list[Any] = [] if completion is None else [[completion.text]]
     responses += [[[score.logprob, score.is_greedy]] for score in record.choice_scores]
@@ -135,7 +137,15 @@ def _record(line: dict[str, Any]) -> Record:
         completion = Completion(text, block["finish_reason"], block["num_prompt_tokens"], block["num_tokens"])
     else:
         arguments_of_choices = arguments
-    sample = Sample(doc["id"], doc["fields"], tuple(doc["answers"]), tuple(doc["choices"]), doc["gold"])
+    sample = Sample(
+        doc["id"],
+        doc["fields"],
+        tuple(doc["answers"]),
+        tuple(doc["choices"]),
+        doc["gold"],
+        doc["reasoning"],
+        doc["group"],
+    )
     continuations = tuple(argument["arg_1"] for argument in arguments_of_choices)
     return Record(
         doc_id=line["doc_id"],

@@ -13,7 +13,7 @@ import softbench
 from softbench.files import write_atomic, write_json
 from softbench.records import record_to_line
 from softbench.spec import Spec
-from softbench.stats import format_gap, knowledge_bounds
+from softbench.stats import format_gap, groups_of, knowledge_bounds, macro_average
 from softbench.tasks import Task, TaskData, samples_hash
 from softbench.types import Estimate, ModelInfo, Record, Sample, Split
 
@@ -33,6 +33,7 @@ class JobResult:
     metrics: Mapping[str, Estimate]
     cost: Mapping[str, Any]
     soft_prompt_sha256: str | None
+    chat: Mapping[str, Any] | None
     folder: Path
 
 
@@ -140,7 +141,7 @@ def _harness_config(job: JobResult) -> dict[str, Any]:
         "repeats": 1,
         "training_split": "tune",
         "validation_split": "validation",
-        "fewshot_split": "tune",
+        "fewshot_split": "shots" if job.data.shots else "tune",
         "test_split": "test",
         "metadata": {"version": 1, "source": task.source, "licence": task.licence},
     }
@@ -148,7 +149,12 @@ def _harness_config(job: JobResult) -> dict[str, Any]:
 
 def _task_block(job: JobResult) -> dict[str, Any]:
     task, data = job.task, job.data
-    splits: dict[Split, Sequence[Sample]] = {"tune": data.tune, "validation": data.validation, "test": data.test}
+    splits: dict[Split, Sequence[Sample]] = {
+        "tune": data.tune,
+        "validation": data.validation,
+        "shots": data.shots,
+        "test": data.test,
+    }
     return {
         "formulation": task.formulation,
         "answer_format": task.answer_format.name,
@@ -158,6 +164,8 @@ def _task_block(job: JobResult) -> dict[str, Any]:
             name: {"samples": len(split), "hash": samples_hash(split), "dropped": data.dropped.get(name, 0)}
             for name, split in splits.items()
         },
+        "tune_from": data.tune_from,
+        "near_duplicates": data.near_duplicates,
     }
 
 
@@ -168,13 +176,29 @@ def _job_block(job: JobResult) -> dict[str, Any]:
         "label": job.label,
         "seed": job.seed,
         "settings": dict(job.settings),
+        "chat": None if job.chat is None else dict(job.chat),
         "soft_prompt_sha256": job.soft_prompt_sha256,
         "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
         "knowledge_bounds": knowledge_bounds(job.metrics),
         "format_gap": {name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")},
         "statuses": _statuses(job.records),
+        **_group_block(job),
         "cost": dict(job.cost),
         "files": job.folder.name,
+    }
+
+
+def _group_block(job: JobResult) -> dict[str, Any]:
+    """Scores by group, and their average with each group counting alike; nothing where the task has no groups."""
+    groups = groups_of(job.records)
+    if not groups:
+        return {}
+    macro = {name: macro_average([of_group[name] for of_group in groups.values()]) for name in job.metrics}
+    return {
+        "macro_average": {name: asdict(estimate) for name, estimate in macro.items()},
+        "groups": {
+            group: {name: asdict(estimate) for name, estimate in of_group.items()} for group, of_group in groups.items()
+        },
     }
 
 

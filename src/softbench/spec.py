@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from softbench.errors import SpecError, did_you_mean
 from softbench.files import safe_name
+from softbench.types import ChatSettings, Formulation
 
 
 class _Strict(BaseModel):
@@ -27,7 +28,8 @@ def _usable(path: Path) -> Path:
     return path.expanduser()
 
 
-def _data_dir_of_environment() -> Path | None:
+def data_dir_of_environment() -> Path | None:
+    """The data root that SOFTBENCH_DATA names, if it does."""
     return Path(os.environ["SOFTBENCH_DATA"]) if os.environ.get("SOFTBENCH_DATA") else None
 
 
@@ -60,6 +62,7 @@ class FewShotSpec(_Strict):
 
     kind: Literal["few_shot"] = "few_shot"
     num_fewshot: Count = 5
+    sampling: Literal["random", "fixed", "balanced"] = "random"
 
 
 class SoftPromptSpec(_Strict):
@@ -87,15 +90,36 @@ class Spec(_Strict):
 
     models: tuple[ModelSpec, ...] = Field(min_length=1)
     tasks: tuple[str, ...] = Field(min_length=1)
+    formulation: Formulation | None = None
+    answer_format: Text | None = None
+    include_path: Folder | None = None
     methods: tuple[MethodSpec, ...] = Field((ZeroShotSpec(), FewShotSpec(), SoftPromptSpec()), min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63, strict=True)], ...] = Field((0,), min_length=1)
     limit: Count | None = None
     output_path: Folder = Path("softbench_out")
-    data_dir: Folder | None = Field(default_factory=_data_dir_of_environment)
+    apply_chat_template: bool = False
+    system_instruction: str | None = None
+    fewshot_as_multiturn: bool = False
+    assistant_prefix: str | None = None
+    data_dir: Folder | None = Field(default_factory=data_dir_of_environment)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
     engine: Literal["transformers", "fake"] = "transformers"
     eval_batch_size: Count = 16
+
+    @property
+    def chat(self) -> ChatSettings | None:
+        """How prompts become conversations, if they do."""
+        if not self.apply_chat_template:
+            return None
+        return ChatSettings(self.system_instruction or "", self.fewshot_as_multiturn, self.assistant_prefix or "")
+
+    @model_validator(mode="after")
+    def _chat_settings_need_a_chat(self) -> Self:
+        for name in ("system_instruction", "fewshot_as_multiturn", "assistant_prefix"):
+            if getattr(self, name) and not self.apply_chat_template:
+                raise ValueError(f"{name!r} is given without 'apply_chat_template'; add it (--apply-chat-template)")
+        return self
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Self:

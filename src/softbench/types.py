@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-Split = Literal["tune", "validation", "test"]
+Split = Literal["tune", "validation", "shots", "test"]
+"""What a benchmark's samples are for: to tune on, to choose settings on, to show as worked examples, to score on."""
+
 Formulation = Literal["mcf", "cf", "generation"]
 """How a question is put (OLMES, arXiv 2406.08446): options listed and a letter chosen (mcf); each option's text scored
 as a continuation (cf); a free completion (generation). Results of different formulations are not comparable."""
@@ -35,7 +37,8 @@ class Sample:
     """One question of a benchmark.
 
     `answers` holds every accepted answer, the one used as tuning target first. A multiple-choice sample has its options
-    in `choices` and the index of the right one in `gold`; an open one has none and `gold` is None.
+    in `choices` and the index of the right one in `gold`; an open one has none and `gold` is None. `reasoning` is the
+    worked solution that comes before the answer in a target, and `group` the part of the benchmark (MMLU's subject).
     """
 
     id: str
@@ -43,6 +46,8 @@ class Sample:
     answers: tuple[str, ...]
     choices: tuple[str, ...] = ()
     gold: int | None = None
+    reasoning: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,36 @@ class ModelInfo:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ChatTemplate(Protocol):
+    """Writes a conversation as the text that a post-trained model was trained on."""
+
+    @property
+    def hash(self) -> str:
+        """Hash of the template's source: equal hashes mean equal texts."""
+        ...
+
+    def render(self, messages: Sequence[Message], open_reply: bool) -> str:
+        """The conversation's text without BOS; with `open_reply` it ends where the assistant's next turn begins."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """How a prompt becomes a conversation: with a system message, shots as turns of their own or inside one user
+    message, and a beginning put into the assistant's mouth."""
+
+    system_instruction: str = ""
+    fewshot_as_multiturn: bool = False
+    assistant_prefix: str = ""
+
+
 class Progress(Protocol):
     """Shows how far a piece of work has come; see report.progress for the two that exist."""
 
@@ -207,8 +242,8 @@ class Advance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a method puts before a sample's own prompt, and what making it cost."""
+    """What a method puts before a sample's own prompt, and what making it cost. `shots` go by the sample's group."""
 
-    shots: tuple[Sample, ...] = ()
+    shots: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     soft_prompt: SoftPrompt | None = None
     tuning: TuneResult | None = None

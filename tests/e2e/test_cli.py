@@ -35,9 +35,52 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
 
 def test_tasks_are_listed(tmp_path: Path) -> None:
     lines = softbench_run("tasks", cwd=tmp_path, COLUMNS="160").stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [
-        "capitals", "elements", "arithmetic", "arc_easy", "arc_easy:mcf", "arc_easy:generation", "arc_easy:cf",
-    ]  # fmt: skip
+    names = [line.split()[0] for line in lines[1:]]
+    assert names[:3] == ["capitals", "elements", "arithmetic"]
+    assert names[3:] == sorted(names[3:])
+    assert len(names) == 18
+    assert "mcf, generation, cf" in next(line for line in lines if line.startswith("arc_easy"))
+
+
+def test_a_task_is_shown_as_a_model_reads_it(tmp_path: Path, data_dir: Path) -> None:
+    shown = softbench_run(
+        "tasks", "show", "arc_easy:json", "--num-fewshot", "1", "--data-dir", data_dir, cwd=tmp_path
+    ).stdout
+    assert 'Reply in exactly this form: {"answer": "LETTER"}\n\nQuestion: Which factor will' in shown
+    assert "OK, strict 'A', lenient 'A'" in shown
+    assert "'**Answer:** A': NO_ANSWER, strict None, lenient 'A'" in shown
+    assert "tune: 2242 samples, hash " in shown
+    assert "9 left out as a later split has them" in shown
+    assert "5 test samples resemble a tuning sample" in shown
+
+
+QUIZ = "task: quiz\ndata: quiz.csv\nquestion: 'Question: {{ q }}'\nanswers: a\n"
+
+
+def test_tasks_of_ones_own_are_checked_and_run(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "quiz.csv").write_text("q,a\n" + "".join(f"What is {n}?,it is {n}\n" for n in range(20)))
+    (tmp_path / "mine" / "quiz.yaml").write_text(QUIZ)
+    for path in ("mine", "mine/quiz.yaml"):
+        checked = softbench_run("tasks", "check", path, cwd=tmp_path)
+        assert checked.returncode == 0, checked.stderr
+        assert "ok: quiz" in checked.stdout
+    listed = softbench_run("tasks", "--include-path", "mine", cwd=tmp_path).stdout
+    assert listed.splitlines()[1].startswith("quiz ")
+    for arguments in (["quiz", "--include-path", "mine"], ["mine/quiz.yaml"]):
+        done = softbench_run("run", *FAKE, "--tasks", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [line.split()[1] for line in done.stdout.splitlines()[1:4]] == ["quiz"] * 3
+    (tmp_path / "mine" / "quiz.csv").write_text("q,a\nWhat?,\n")
+    broken = softbench_run("tasks", "check", "mine", cwd=tmp_path)
+    assert broken.returncode == 2
+    assert "an answer is missing or empty" in broken.stderr
+
+
+def test_formats_of_one_task_stand_in_one_table(tmp_path: Path) -> None:
+    done = softbench_run("run", *FAKE, "--tasks", "capitals,capitals:json,capitals:boxed", "--limit", "5", cwd=tmp_path)
+    names = [line.split()[1] for line in done.stdout.splitlines()[1:10]]
+    assert names == ["capitals"] * 3 + ["capitals:json"] * 3 + ["capitals:boxed"] * 3
 
 
 def test_a_run_ends_with_the_table(tmp_path: Path) -> None:
@@ -99,6 +142,32 @@ def test_a_terminal_without_unicode_gets_the_table_all_the_same(tmp_path: Path) 
 
 
 CASES: dict[str, tuple[list[str], str]] = {
+    "a format that does not fit": (
+        [*FAKE, *CAPITALS, "--answer-format", "letter"],
+        "answer format 'letter' is not for an answer of kind ANSWER; those are: json, boxed, short_text",
+    ),
+    "an unknown formulation": ([*FAKE, *CAPITALS, "--formulation", "mfc"], "'formulation' can't be 'mfc'"),
+    "a formulation that a task does not have": (
+        [*FAKE, *CAPITALS, "--formulation", "cf"],
+        "task 'capitals' has no formulation 'cf'; it has 'generation'",
+    ),
+    "an include path that is not there": (
+        [*FAKE, *CAPITALS, "--include-path", "nowhere"],
+        "include path 'nowhere' is no folder",
+    ),
+    "a task file that is not there": ([*FAKE, "--tasks", "nowhere.yaml"], "task file 'nowhere.yaml' can't be read"),
+    "a chat setting without a chat": (
+        [*FAKE, *CAPITALS, "--system-instruction", "Be brief."],
+        "'system_instruction' is given without 'apply_chat_template'; add it (--apply-chat-template)",
+    ),
+    "a model without a chat template": (
+        ["--model", "tiny", *CAPITALS, "--apply-chat-template"],
+        "model 'tiny' has no chat template; drop --apply-chat-template",
+    ),
+    "an unknown way to draw shots": (
+        [*FAKE, *CAPITALS, "--fewshot-sampling", "ranodm"],
+        "'methods.1.sampling' can't be 'ranodm'",
+    ),
     "unknown task": ([*FAKE, "--tasks", "capitols"], "task 'capitols' is unknown; did you mean 'capitals'?"),
     "unknown method": (
         [*FAKE, *CAPITALS, "--methods", "zero_shots"],
@@ -129,7 +198,7 @@ CASES: dict[str, tuple[list[str], str]] = {
         [*FAKE, *CAPITALS, "--output-path", "a_file"],
         "output path 'a_file' is",
     ),
-    "no data": ([*FAKE, "--tasks", "arc_easy"], "give --data-dir DIR or set SOFTBENCH_DATA"),
+    "no data": ([*FAKE, "--tasks", "arc_easy"], "give --data-dir DIR (or set SOFTBENCH_DATA)"),
     "data that are not there": (
         [*FAKE, "--tasks", "arc_easy", "--data-dir", "nowhere"],
         "no file 'nowhere/arc_easy",

@@ -240,6 +240,42 @@ def test_shots_are_no_test_samples(tmp_path: Path) -> None:
         assert shown & tested == {record.sample.fields["country"]}
 
 
+def test_conversations_are_recorded_with_their_template(tmp_path: Path) -> None:
+    settings = {"apply_chat_template": True, "system_instruction": "Be brief.", "fewshot_as_multiturn": True}
+    [chat] = run(spec_of(tmp_path, limit=3, **settings), QUIET)
+    [plain] = run(spec_of(tmp_path, limit=3), QUIET)
+    assert not {job.folder for job in chat.jobs} & {job.folder for job in plain.jobs}
+    block = json.loads(chat.path.read_text())["softbench"]["jobs"][1]["chat"]
+    assert block == {
+        "system_instruction": "Be brief.",
+        "fewshot_as_multiturn": True,
+        "assistant_prefix": "",
+        "template_hash": "fake",
+    }
+    for record in chat.jobs[1].records:
+        assert record.prompt.text.startswith("<system>Be brief.</system>\n<user>Name the capital")
+        assert record.prompt.text.count("<assistant>") == 6
+    assert json.loads(plain.path.read_text())["softbench"]["jobs"][1]["chat"] is None
+
+
+def test_groups_are_scored_by_themselves_and_averaged(tmp_path: Path) -> None:
+    rows = [{"q": f"{n}?", "a": str(n), "part": "ab"[n % 3 == 0]} for n in range(60)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    (tmp_path / "mine.yaml").write_text(
+        "task: mine\ndata: rows.json\nquestion: '{{ q }}'\nanswers: a\nkind: number\ngroup: part\n"
+    )
+    [results] = run(spec_of(tmp_path / "out", tasks=[str(tmp_path / "mine.yaml")], num_fewshot=2), QUIET)
+    for job in json.loads(results.path.read_text())["softbench"]["jobs"]:
+        assert list(job["groups"]) == ["a", "b"]
+        values = [group["accuracy"]["value"] for group in job["groups"].values()]
+        assert job["macro_average"]["accuracy"]["value"] == pytest.approx(sum(values) / 2)
+        assert sum(group["accuracy"]["n"] for group in job["groups"].values()) == 30
+    for record in results.jobs[1].records:
+        shown = record.prompt.text.split("\n\n")[1:3]
+        groups = {rows[int(one.partition("?")[0])]["part"] for one in shown}
+        assert groups == {record.sample.group}
+
+
 def test_a_prompt_that_is_too_long_ends_the_run_at_once(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     spec = tiny_spec(tiny_folder("gpt2"), tmp_path, methods=["few_shot"], num_fewshot=60, steps=None, batch_size=None)
     with pytest.raises(PromptTooLong, match="takes 512; use fewer shots"):

@@ -1,9 +1,19 @@
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from softbench.stats.estimate import METRICS, format_gap, knowledge_bounds, metrics_of, wilson
+from softbench.stats.estimate import (
+    METRICS,
+    format_gap,
+    groups_of,
+    knowledge_bounds,
+    macro_average,
+    metrics_of,
+    wilson,
+)
 from softbench.types import Completion, Prompt, Record, Sample, Status
 
 SAMPLE = Sample("s", {}, ("A",), ("x", "y"), 0)
@@ -66,6 +76,32 @@ def test_accuracy_given_format_is_unknown_where_nothing_parsed() -> None:
     metrics = metrics_of(RECORDS[2:])
     assert metrics["accuracy"].value == 0.0
     assert metrics["accuracy_given_format"].value is None
+
+
+def test_a_macro_average_counts_each_group_alike() -> None:
+    groups = [wilson(9, 10), wilson(10, 40), wilson(0, 0)]
+    macro = macro_average(groups)
+    assert macro.value == pytest.approx((0.9 + 0.25) / 2)
+    assert macro.n == 2
+    # By hand: (11 / 14)(3 / 14) / 14 and (12 / 44)(32 / 44) / 44, over 2 squared, times 1.96 at the root.
+    half = 1.959964 * ((11 * 3 / 14**3 + 12 * 32 / 44**3) / 4) ** 0.5
+    assert (macro.low, macro.high) == pytest.approx((0.575 - half, 0.575 + half), rel=1e-6)
+    assert macro_average([wilson(0, 0)]) == wilson(0, 0)
+    certain = macro_average([wilson(10, 10), wilson(10, 10)])
+    assert certain.high == 1.0
+    assert certain.low is not None
+    assert certain.low < 0.95
+
+
+def test_groups_have_metrics_of_their_own() -> None:
+    grouped = [
+        dataclasses.replace(one, sample=dataclasses.replace(one.sample, group="ab"[place % 2]))
+        for place, one in enumerate(RECORDS)
+    ]
+    groups = groups_of(grouped)
+    assert list(groups) == ["a", "b"]
+    assert groups["a"] == metrics_of(grouped[::2])
+    assert groups_of(RECORDS) == {}
 
 
 def test_an_interval_has_width_at_zero_and_at_one() -> None:

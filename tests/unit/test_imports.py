@@ -14,8 +14,8 @@ TORCH_USERS = {"models", "rows", "engines.transformers", "methods.tune"}
 # Layers from the bottom: a module may import from layers below its own, and from its own package.
 LAYERS = [
     {"types", "errors"},
-    {"answer_formats", "files", "models"},
-    {"rows", "records", "spec"},
+    {"answer_kinds", "files", "models"},
+    {"answer_formats", "rows", "records", "spec"},
     {"tasks", "methods", "engines", "scoring", "stats"},
     {"backends", "results"},
     {"pipeline", "report"},

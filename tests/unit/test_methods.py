@@ -9,7 +9,7 @@ from softbench.engines.fake import INFO, fake_tune
 from softbench.errors import SoftPromptError, SpecError
 from softbench.methods import METHODS, Materials, load_soft_prompt, save_soft_prompt
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prepared, SoftPrompt
+from softbench.types import Prepared, Sample, SoftPrompt
 
 TASK = get_task("capitals")
 DATA = load_data(TASK, None)
@@ -35,10 +35,48 @@ def test_zero_shot_puts_nothing_before_a_sample() -> None:
 def test_the_few_shot_seed_decides_the_shots() -> None:
     method = METHODS["few_shot"](num_fewshot=5)
     shots = method.prepare(materials()).shots
-    assert len({shot.id for shot in shots}) == 5
-    assert all(shot in DATA.tune for shot in shots)
+    assert len({shot.id for shot in shots[""]}) == 5
+    assert all(shot in DATA.tune for shot in shots[""])
     assert method.prepare(materials()).shots == shots
     assert method.prepare(materials(seed=1)).shots != shots
+
+
+def labelled(answers: str, groups: str = "") -> list[Sample]:
+    return [
+        Sample(str(place), {"q": str(place)}, (answer,), group=groups[place] if groups else "")
+        for place, answer in enumerate(answers)
+    ]
+
+
+def test_fixed_shots_are_the_first_ones_and_need_no_seed() -> None:
+    method = METHODS["few_shot"](num_fewshot=3, sampling="fixed")
+    assert not method.uses_seed
+    assert method.prepare(materials(seed=3)).shots[""] == DATA.tune[:3]
+
+
+def test_balanced_shots_have_each_answer_as_often() -> None:
+    pool = labelled("AAAAAAAAAAAABBBCC")
+    for seed in range(5):
+        method = METHODS["few_shot"](num_fewshot=6, sampling="balanced")
+        drawn = method.prepare(dataclasses.replace(materials(seed), shot_samples=pool)).shots[""]
+        answers = [shot.answers[0] for shot in drawn]
+        assert sorted(answers) == ["A", "A", "B", "B", "C", "C"]
+        assert len({shot.id for shot in drawn}) == 6
+    drawn_again = method.prepare(dataclasses.replace(materials(4), shot_samples=pool)).shots[""]
+    assert drawn_again == drawn
+
+
+def test_each_group_has_shots_of_its_own() -> None:
+    pool = labelled("ABABABAB", "xxxxyyyy")
+    for sampling in ("random", "fixed", "balanced"):
+        method = METHODS["few_shot"](num_fewshot=2, sampling=sampling)
+        shots = method.prepare(dataclasses.replace(materials(), shot_samples=pool)).shots
+        assert {group: {shot.group for shot in of_group} for group, of_group in shots.items()} == {
+            "x": {"x"},
+            "y": {"y"},
+        }
+    with pytest.raises(SpecError, match="has 4 samples of group 'x'"):
+        METHODS["few_shot"](num_fewshot=5).prepare(dataclasses.replace(materials(), shot_samples=pool))
 
 
 def test_more_shots_than_tuning_samples_are_refused() -> None:

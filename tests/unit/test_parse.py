@@ -1,6 +1,7 @@
 import pytest
 
-from softbench.answer_formats import LETTER, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import LETTER
 from softbench.scoring.parse import parse_completion
 from softbench.types import Completion, FinishReason, ParsedAnswer, Status
 

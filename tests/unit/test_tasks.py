@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from softbench.answer_formats import LETTER, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import LETTER
 from softbench.errors import DataError, TaskError
 from softbench.tasks import Task, get_task, load_data, render_prompt
 from softbench.tasks.loading import content_hash, samples_hash
@@ -20,7 +21,7 @@ def task_of(**splits: list[Sample]) -> Task:
     return Task(
         name="mine",
         formulation="mcf",
-        description="Choose.",
+        instruction="Choose.",
         question="{{ question }}\n{% for letter, text in choices %}\n{{ letter }}. {{ text }}\n{% endfor %}\nAnswer:",
         answer_format=AnswerFormat("sentence_letter", "The answer is ({answer}).", LETTER),
         stop=("\n",),
@@ -58,7 +59,7 @@ def test_arc_easy_loses_the_tuning_rows_that_are_in_a_later_split(data_dir: Path
     for name in ("arc_easy:mcf", "arc_easy:generation", "arc_easy:cf"):
         data = load_data(get_task(name), data_dir)
         assert (len(data.tune), len(data.validation), len(data.test)) == (2242, 570, 2376)
-        assert data.dropped == {"tune": 9, "validation": 0}
+        assert data.dropped == {"tune": 9, "validation": 0, "shots": 0}
 
 
 def test_a_prompt_reads_as_people_would_write_it() -> None:
@@ -66,7 +67,7 @@ def test_a_prompt_reads_as_people_would_write_it() -> None:
     shot, asked = sample("Is it?", "B"), sample("Is it not?")
     prompt = render_prompt(task, asked, [shot])
     assert prompt.text == (
-        "Choose.\n\n"
+        "Choose. Reply in exactly this form: The answer is (LETTER).\n\n"
         "Is it?\nA. one\nB. two\nAnswer: The answer is (B).\n\n"
         "Is it not?\nA. one\nB. two\nAnswer:"
     )  # fmt: skip
@@ -100,7 +101,34 @@ def test_what_is_in_a_later_split_is_dropped_from_an_earlier_one() -> None:
     assert [one.id for one in data.tune] == ["one"]
     assert [one.id for one in data.validation] == ["Three"]
     assert [one.id for one in data.test] == ["two", "four"]
-    assert data.dropped == {"tune": 2, "validation": 1}
+    assert data.dropped == {"tune": 2, "validation": 1, "shots": 0}
+
+
+def test_without_a_split_to_tune_on_half_of_validation_serves() -> None:
+    validation = [sample(str(number)) for number in range(9)]
+    data = load_data(task_of(validation=validation, test=[sample("t")]), None)
+    assert (len(data.tune), len(data.validation), data.tune_from) == (4, 5, "half of validation")
+    assert {one.id for one in (*data.tune, *data.validation)} == {one.id for one in validation}
+    again = load_data(task_of(validation=validation[::-1], test=[sample("t")]), None)
+    assert again.tune == data.tune
+
+
+def test_shots_that_are_in_test_are_dropped() -> None:
+    rows: dict[Split, list[Sample]] = {
+        "tune": [sample("a")],
+        "validation": [],
+        "shots": [sample("b"), sample("t")],
+        "test": [sample("T")],
+    }
+    data = load_data(dataclasses.replace(task_of(), load=lambda data_dir: rows), None)
+    assert [one.id for one in data.shots] == ["b"]
+    assert data.dropped["shots"] == 1
+
+
+def test_the_fields_that_make_a_question_the_same_can_be_named() -> None:
+    one, other = (Sample(passage, {"question": "q", "passage": passage}, ("A",), ("x", "y"), 0) for passage in "ab")
+    assert content_hash(one) != content_hash(other)
+    assert content_hash(one, ("question",)) == content_hash(other, ("question",))
 
 
 def test_options_in_another_order_are_the_same_question() -> None:
@@ -110,7 +138,8 @@ def test_options_in_another_order_are_the_same_question() -> None:
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        ({"test": [sample("a")]}, "has no tune samples"),
+        ({"test": [sample("a")]}, "no tune samples, and no validation samples to take them from"),
+        ({"test": [sample("a")], "validation": [sample("b")]}, "test samples are never tuned on"),
         ({"tune": [sample("a")]}, "has no test samples"),
         ({"tune": [sample("a")], "test": [sample("a")]}, "none is left to tune on"),
         ({"tune": [sample("a", answer="C")], "test": [sample("b")]}, "'a': the gold answer 'C' does not come back"),
@@ -149,7 +178,7 @@ def test_a_stop_string_inside_a_gold_is_refused() -> None:
 def test_an_unknown_task_is_named_with_the_nearest() -> None:
     with pytest.raises(TaskError, match="task 'Capitol' is unknown; did you mean 'capitals'?"):
         get_task("Capitol")
-    with pytest.raises(TaskError, match="known: arc_easy, "):
+    with pytest.raises(TaskError, match="known: arc_challenge, arc_easy, "):
         get_task("zzz")
 
 
@@ -164,19 +193,19 @@ def test_an_unknown_task_is_named_with_the_nearest() -> None:
         (b"[" * 100_000, "line 1: not JSON"),
         (
             b'{"id": "x", "question": "q", "choices": {"text": ["a"], "label": ["A", "B"]}, "answerKey": "B"}',
-            "row 'x' lacks",
+            "row 'x' does not fit",
         ),
-        (b'{"id": "x", "question": "q"}', "row 'x' lacks"),
+        (b'{"id": "x", "question": "q"}', "row 'x' does not fit: 'choices' is undefined"),
         (
             b'{"id": "x", "question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"}',
-            "row 'x' lacks",
+            "row 'x' does not fit",
         ),
     ],
 )
 def test_damaged_rows_are_one_clear_error(tmp_path: Path, content: bytes | None, message: str) -> None:
     folder = tmp_path / "arc_easy"
     folder.mkdir()
-    good = {"id": "g", "question": "g", "choices": {"text": ["a"], "label": ["1"]}, "answerKey": "1"}
+    good = {"id": "g", "question": "g", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "1"}
     for split in ("train", "validation", "test"):
         (folder / f"{split}.jsonl").write_text(json.dumps(good))
     (folder / "train.jsonl").unlink()
@@ -187,7 +216,7 @@ def test_damaged_rows_are_one_clear_error(tmp_path: Path, content: bytes | None,
 
 
 def test_a_missing_data_folder_is_asked_for() -> None:
-    with pytest.raises(DataError, match="--data-dir DIR or set SOFTBENCH_DATA"):
+    with pytest.raises(DataError, match="give --data-dir DIR .or set SOFTBENCH_DATA."):
         load_data(get_task("arc_easy"), None)
 
 

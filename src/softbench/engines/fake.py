@@ -12,6 +12,7 @@ import numpy as np
 from softbench.types import (
     ChoiceScore,
     Completion,
+    Message,
     ModelInfo,
     OnStep,
     Prompt,
@@ -87,6 +88,17 @@ class FakeEngine:
             return prompt.target
         others = [continuation for continuation in prompt.continuations if continuation != prompt.target]
         return others[0] if others else prompt.target.translate(_NEXT_DIGIT)
+
+
+class FakeChatTemplate:
+    """A ChatTemplate that names each speaker."""
+
+    hash = "fake"
+
+    def render(self, messages: Sequence[Message], open_reply: bool) -> str:
+        """One line of name and content a message."""
+        turns = [f"<{message['role']}>{message['content']}</{message['role']}>" for message in messages]
+        return "\n".join([*turns, "<assistant>"] if open_reply else turns)
 
 
 def fake_tune(

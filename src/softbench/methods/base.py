@@ -11,11 +11,12 @@ from softbench.types import OnStep, Prepared, Prompt, Sample, Tuner
 class Materials:
     """What a method may use. Test samples are not among it.
 
-    `tune_prompts` are the tuning samples as zero-shot prompts with their targets; `init_text` is what
-    vectors may start from: the task's instruction, or a first prompt where it has none.
+    `shot_samples` are what worked examples are drawn from; `tune_prompts` are the tuning samples as zero-shot prompts
+    with their targets; `init_text` is what vectors may start from: the task's instruction, or a first prompt where it
+    has none.
     """
 
-    tune_samples: Sequence[Sample]
+    shot_samples: Sequence[Sample]
     tune_prompts: Sequence[Prompt]
     init_text: str
     tuner: Tuner

@@ -1,28 +1,60 @@
-"""Few-shot: worked examples from the tuning split before the question."""
+"""Few-shot: worked examples before the question, never from validation or test."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from softbench.errors import SpecError
 from softbench.methods.base import Materials
-from softbench.types import Prepared
+from softbench.types import Prepared, Sample
+
+Sampling = Literal["random", "fixed", "balanced"]
 
 
 @dataclass(frozen=True, slots=True)
 class FewShot:
-    """Draws `num_fewshot` tuning samples by the seed; the same ones, in the same order, stand before every sample."""
+    """Puts the same `num_fewshot` examples, in the same order, before every sample of a group.
+
+    `sampling`: `random` draws them by the seed; `fixed` takes the first ones, as some benchmarks' authors mean it;
+    `balanced` draws by the seed, with each right answer as often as any other.
+    """
 
     num_fewshot: int
-    uses_seed: bool = True
+    sampling: Sampling = "random"
     num_steps: int = 0
 
+    @property
+    def uses_seed(self) -> bool:
+        """Whether another seed gives another result."""
+        return self.sampling != "fixed"
+
     def prepare(self, materials: Materials) -> Prepared:
-        """Draw the shots. Raises SpecError where the tuning split has too few samples."""
-        available = len(materials.tune_samples)
-        if self.num_fewshot > available:
-            raise SpecError(
-                f"num_fewshot is {self.num_fewshot} and the tuning split has {available} samples; take fewer"
-            )
-        drawn = np.random.default_rng(materials.seed).choice(available, size=self.num_fewshot, replace=False)
-        return Prepared(shots=tuple(materials.tune_samples[index] for index in drawn))
+        """Choose the shots of each group. Raises SpecError where there are too few samples."""
+        groups: dict[str, list[Sample]] = {}
+        for sample in materials.shot_samples:
+            groups.setdefault(sample.group, []).append(sample)
+        shots = {}
+        for group, samples in groups.items():
+            if self.num_fewshot > len(samples):
+                of_group = f" of group {group!r}" if group else ""
+                raise SpecError(
+                    f"num_fewshot is {self.num_fewshot} and the tuning split has {len(samples)} samples{of_group}; "
+                    "take fewer"
+                )
+            shots[group] = tuple(samples[index] for index in self._choose(samples, materials.seed))
+        return Prepared(shots=shots)
+
+    def _choose(self, samples: Sequence[Sample], seed: int) -> list[int]:
+        if self.sampling == "fixed":
+            return list(range(self.num_fewshot))
+        generator = np.random.default_rng(seed)
+        if self.sampling == "random":
+            return [int(i) for i in generator.choice(len(samples), size=self.num_fewshot, replace=False)]
+        by_answer: dict[str, list[int]] = {}
+        for index in generator.permutation(len(samples)):
+            by_answer.setdefault(samples[index].answers[0], []).append(int(index))
+        rounds = itertools.zip_longest(*by_answer.values())
+        return [index for one in rounds for index in one if index is not None][: self.num_fewshot]

@@ -4,6 +4,7 @@ A share has Wilson's interval, which is not empty at 0 or 100 %. Without data a 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import NormalDist
 
 from softbench.types import ChoiceNorm, Estimate, Record, Status
 
@@ -43,6 +44,33 @@ def choice_accuracy(norm: ChoiceNorm) -> Callable[[Sequence[Record]], Estimate]:
         return share(record.choice_correct[norm] for record in records if norm in record.choice_correct)
 
     return metric
+
+
+def groups_of(records: Sequence[Record]) -> dict[str, dict[str, Estimate]]:
+    """The metrics of each group of samples (MMLU's subjects) by name; empty where samples have no groups."""
+    by_group: dict[str, list[Record]] = {}
+    for record in records:
+        if record.sample.group:
+            by_group.setdefault(record.sample.group, []).append(record)
+    return {group: metrics_of(of_group) for group, of_group in sorted(by_group.items())}
+
+
+def macro_average(estimates: Sequence[Estimate]) -> Estimate:
+    """Mean of independent shares, each group counting alike; n is the number of groups that have a value.
+
+    The interval is normal, its variance the sum of the groups' over their number squared, each group's with two
+    successes and two failures added (Agresti and Coull 1998), so that a group at 0 or 100 % still counts as uncertain.
+    """
+    known = [(one.value, one.n) for one in estimates if one.value is not None]
+    if not known:
+        return UNKNOWN
+    mean = sum(value for value, _ in known) / len(known)
+    variance = 0.0
+    for value, n in known:
+        adjusted = (value * n + 2) / (n + 4)
+        variance += adjusted * (1 - adjusted) / (n + 4) / len(known) ** 2
+    half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * variance**0.5
+    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), len(known))
 
 
 def knowledge_bounds(metrics: Mapping[str, Estimate]) -> tuple[float, float] | None:

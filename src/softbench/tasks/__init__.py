@@ -1,31 +1,106 @@
-"""Benchmarks: one a file. `get_task("arc_easy:cf")` finds one by name; a plain name gives its first formulation."""
+"""Benchmarks. `get_task("arc_easy:mcf:json")` finds one by name, formulation and answer format (both optional)."""
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
+from typing import cast, get_args
 
+from softbench.answer_formats import ANSWER_FORMATS, answer_format
 from softbench.errors import TaskError, did_you_mean
-from softbench.tasks.arc_easy import arc_easy_cf, arc_easy_generation, arc_easy_mcf
 from softbench.tasks.arithmetic import arithmetic
 from softbench.tasks.capitals import capitals
+from softbench.tasks.definition import Definition, build_task, builtin_definitions, read_definition
 from softbench.tasks.elements import elements
 from softbench.tasks.loading import TaskData, load_data, samples_hash
-from softbench.tasks.task import Task, choice_answers, render_prompt
+from softbench.tasks.task import Task, choice_answers, render_chat_prompt, render_prompt
+from softbench.types import Formulation
 
-TASKS: dict[str, Callable[[], Task]] = {
-    "capitals": capitals,
-    "elements": elements,
-    "arithmetic": arithmetic,
-    "arc_easy": arc_easy_mcf,
-    "arc_easy:mcf": arc_easy_mcf,
-    "arc_easy:generation": arc_easy_generation,
-    "arc_easy:cf": arc_easy_cf,
-}
+TASKS: dict[str, Callable[[], Task]] = {"capitals": capitals, "elements": elements, "arithmetic": arithmetic}
+"""Tasks made in Python; put one's own here. The others are YAML: see softbench.tasks.definition."""
 
 
-def get_task(name: str) -> Task:
-    """The task called `name`. Raises TaskError, naming the nearest, where there is none."""
-    if name not in TASKS:
-        raise TaskError(f"task {name!r} is unknown{did_you_mean(name, TASKS)}")
-    return TASKS[name]()
+def get_task(
+    name: str,
+    formulation: Formulation | None = None,
+    format_name: str | None = None,
+    include_path: Path | None = None,
+) -> Task:
+    """The task called `name`, such as `gsm8k`, `arc_easy:cf`, `arc_easy:mcf:json` or the path of a YAML file.
+
+    `formulation` and `format_name` (an answer format's name, or a template that holds `{answer}`) replace its own where
+    the name has none; `include_path` is a folder of further YAML tasks. Raises TaskError, naming what is near, where
+    there is none.
+    """
+    base, *parts = name.split(":")
+    chosen = formulation
+    for part in parts:
+        if part in get_args(Formulation):
+            chosen = cast("Formulation", part)
+        elif part in ANSWER_FORMATS:
+            format_name = part
+        else:
+            near = did_you_mean(part, [*get_args(Formulation), *ANSWER_FORMATS])
+            raise TaskError(f"task {name!r}: {part!r} is neither a formulation nor an answer format{near}")
+    if base.endswith((".yaml", ".yml")):
+        return build_task(read_definition(Path(base)), chosen, format_name, Path(base).parent)
+    own = included_definitions(include_path)
+    if base in own:
+        definition, folder = own[base]
+        return build_task(definition, chosen, format_name, folder)
+    if base in builtin_definitions():
+        return build_task(builtin_definitions()[base], chosen, format_name)
+    if base not in TASKS:
+        raise TaskError(f"task {name!r} is unknown{did_you_mean(base, [*TASKS, *own, *builtin_definitions()])}")
+    task = TASKS[base]()
+    if chosen not in (None, task.formulation):
+        raise TaskError(f"task {base!r} has no formulation {chosen!r}; it has {task.formulation!r}")
+    if format_name is None:
+        return task
+    form = answer_format(format_name, task.answer_format.kind, task.answer_format.reasoning)
+    return dataclasses.replace(task, name=f"{task.name}:{form.name}", answer_format=form)
 
 
-__all__ = ["TASKS", "Task", "TaskData", "choice_answers", "get_task", "load_data", "render_prompt", "samples_hash"]
+def task_names(include_path: Path | None = None, own_only: bool = False) -> list[str]:
+    """The names of all tasks at hand, those of `include_path` first, or these alone."""
+    own = list(included_definitions(include_path))
+    return own if own_only else [*own, *TASKS, *builtin_definitions()]
+
+
+def formulations(name: str, include_path: Path | None = None) -> tuple[Formulation, ...]:
+    """The formulations of the task called `name` (without one of its own in it), the default first."""
+    if name.endswith((".yaml", ".yml")):
+        return read_definition(Path(name)).offered
+    own = included_definitions(include_path)
+    if name in own or name in builtin_definitions():
+        return (own[name][0] if name in own else builtin_definitions()[name]).offered
+    return (get_task(name).formulation,)
+
+
+def included_definitions(include_path: Path | None) -> dict[str, tuple[Definition, Path]]:
+    """The definitions in a folder's YAML files by name, each with the folder that its data lie in."""
+    if include_path is None:
+        return {}
+    if not include_path.is_dir():
+        raise TaskError(f"include path {str(include_path)!r} is no folder; give one that holds task files (*.yaml)")
+    found: dict[str, tuple[Definition, Path]] = {}
+    for path in sorted([*include_path.glob("*.yaml"), *include_path.glob("*.yml")]):
+        definition = read_definition(path)
+        if definition.task in found:
+            raise TaskError(f"include path {str(include_path)!r} holds two tasks called {definition.task!r}")
+        found[definition.task] = (definition, path.parent)
+    return found
+
+
+__all__ = [
+    "TASKS",
+    "Task",
+    "TaskData",
+    "choice_answers",
+    "formulations",
+    "get_task",
+    "load_data",
+    "render_chat_prompt",
+    "render_prompt",
+    "samples_hash",
+    "task_names",
+]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from softbench.answer_formats import NUMBER, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import NUMBER
 from softbench.tasks.task import Splits, Task
 from softbench.types import Sample
 
@@ -18,7 +19,7 @@ def arithmetic() -> Task:
     return Task(
         name="arithmetic",
         formulation="generation",
-        description=f"Work out each expression. {FORMAT.instruction()}",
+        instruction="Work out each expression.",
         question="Expression: {{ expression }}\nValue:",
         answer_format=FORMAT,
         stop=("\n",),

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from softbench.answer_formats import SHORT_TEXT, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import SHORT_TEXT
 from softbench.tasks.facts import read_facts, split_by_hash
 from softbench.tasks.task import Splits, Task
 from softbench.types import Sample
@@ -16,7 +17,7 @@ def capitals() -> Task:
     return Task(
         name="capitals",
         formulation="generation",
-        description=f"Name the capital of each country. {FORMAT.instruction()}",
+        instruction="Name the capital of each country.",
         question="Country: {{ country }}\nCapital:",
         answer_format=FORMAT,
         stop=("\n",),

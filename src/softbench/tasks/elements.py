@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from softbench.answer_formats import AnswerFormat, ShortText
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import ShortText
 from softbench.tasks.facts import read_facts, split_by_hash
 from softbench.tasks.task import Splits, Task
 from softbench.types import Sample
@@ -15,7 +16,7 @@ def elements() -> Task:
     return Task(
         name="elements",
         formulation="generation",
-        description=f"Give the name and atomic number of each chemical element. {FORMAT.instruction()}",
+        instruction="Give the name and atomic number of each chemical element.",
         question="Symbol: {{ symbol }}\nElement:",
         answer_format=FORMAT,
         stop=("\n",),

@@ -10,9 +10,10 @@ from pathlib import Path
 import jinja2
 import jinja2.sandbox
 
-from softbench.answer_formats import LETTERS, AnswerFormat
+from softbench.answer_formats import AnswerFormat
+from softbench.answer_kinds import LETTERS
 from softbench.errors import TaskError
-from softbench.types import Formulation, Prompt, Sample, Split
+from softbench.types import ChatSettings, ChatTemplate, Formulation, Message, Prompt, Sample, Split
 
 Splits = Mapping[Split, Sequence[Sample]]
 
@@ -21,14 +22,15 @@ Splits = Mapping[Split, Sequence[Sample]]
 class Task:
     """A benchmark in one formulation.
 
-    `description` opens every prompt; `question` is the Jinja template of one sample, given the sample's `fields` and
-    `choices` (pairs of letter and text). It ends where the answer begins, without a space. `load` takes the data root
-    (None where none was given) and returns the samples of each split, before any cleaning.
+    `instruction` and the answer format's own open every prompt (neither does where it is empty); `question` is the
+    Jinja template of one sample, given the sample's `fields` and `choices` (pairs of letter and text). It ends where
+    the answer begins, without a space. `load` takes the data root (None where none was given) and returns the samples
+    of each split, before any cleaning. `same_if` names the fields that make two samples the same question (none: all).
     """
 
     name: str
     formulation: Formulation
-    description: str
+    instruction: str
     question: str
     answer_format: AnswerFormat
     stop: tuple[str, ...]
@@ -36,6 +38,12 @@ class Task:
     load: Callable[[Path | None], Splits]
     source: str
     licence: str
+    same_if: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What opens every prompt: what to do, and the form in which to answer."""
+        return f"{self.instruction} {self.answer_format.instruction()}" if self.instruction else ""
 
     @property
     def generates(self) -> bool:
@@ -45,7 +53,7 @@ class Task:
     @property
     def template_hash(self) -> str:
         """Hash of everything that shapes a prompt or its parsing: equal hashes mean comparable results."""
-        shape = [self.name, self.formulation, self.description, self.question, repr(self.answer_format), self.stop]
+        shape = [self.name, self.formulation, self.instruction, self.question, repr(self.answer_format), self.stop]
         return hashlib.sha256(json.dumps([*shape, self.max_new_tokens]).encode()).hexdigest()[:16]
 
 
@@ -58,15 +66,60 @@ def render_prompt(task: Task, sample: Sample, shots: Sequence[Sample] = ()) -> P
     Raises TaskError where the template fails, or asks for something that the sample does not have.
     """
     blocks = [task.description] if task.description else []
-    blocks += [_render_question(task, shot) + " " + task.answer_format.render(shot.answers[0]) for shot in shots]
+    blocks += [_render_question(task, shot) + _target(task, shot) for shot in shots]
     blocks.append(_render_question(task, sample))
     # The space goes before the answer, not after the prompt: " Paris" is one token where "Paris" is another.
     return Prompt(
         sample_id=sample.id,
         text=SHOT_SEPARATOR.join(blocks),
-        target=" " + task.answer_format.render(sample.answers[0]),
+        target=_target(task, sample),
         continuations=tuple(" " + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
     )
+
+
+def render_chat_prompt(
+    task: Task, sample: Sample, shots: Sequence[Sample], template: ChatTemplate, settings: ChatSettings
+) -> Prompt:
+    """The prompt for `sample` as a conversation, its target what the assistant should say.
+
+    A soft prompt stands where it does in a plain prompt: behind BOS, before the whole conversation.
+    """
+    messages: list[Message] = []
+    if settings.system_instruction:
+        messages.append({"role": "system", "content": settings.system_instruction})
+    if settings.fewshot_as_multiturn:
+        for place, shot in enumerate(shots):
+            question = _render_question(task, shot)
+            opening = SHOT_SEPARATOR.join(
+                [task.description, question] if task.description and not place else [question]
+            )
+            messages.append({"role": "user", "content": opening})
+            messages.append({"role": "assistant", "content": _target(task, shot).strip()})
+        question = _render_question(task, sample)
+        opening = SHOT_SEPARATOR.join([task.description, question] if task.description and not shots else [question])
+        messages.append({"role": "user", "content": opening})
+    else:
+        messages.append({"role": "user", "content": render_prompt(task, sample, shots).text})
+    text = template.render(messages, open_reply=True)
+    lead = " "
+    if not settings.assistant_prefix:
+        # Whether a space or a line end comes before a reply is the template's to say.
+        reply = _target(task, sample).strip()
+        whole = template.render([*messages, {"role": "assistant", "content": reply}], open_reply=False)
+        found = whole.find(reply, len(text)) if whole.startswith(text) else -1
+        lead = whole[len(text) : found] if found >= 0 else ""
+    elif settings.assistant_prefix[-1].isspace():
+        lead = ""
+    return Prompt(
+        sample_id=sample.id,
+        text=text + settings.assistant_prefix,
+        target=lead + _target(task, sample).strip(),
+        continuations=tuple(lead + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
+    )
+
+
+def _target(task: Task, sample: Sample) -> str:
+    return " " + task.answer_format.render(sample.answers[0], sample.reasoning)
 
 
 def choice_answers(task: Task, sample: Sample) -> tuple[str, ...]:

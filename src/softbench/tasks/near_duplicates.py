@@ -1,0 +1,57 @@
+"""Counts questions that resemble one another: leaks that a hash of the whole text does not see."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softbench.types import Sample
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+THRESHOLD = 0.8
+WORDS = 3
+ROWS_AT_ONCE = 512
+
+
+def count_near_duplicates(test: Sequence[Sample], tune: Sequence[Sample], threshold: float = THRESHOLD) -> int:
+    """How many of `test` share at least `threshold` of their runs of three words with some sample of `tune` (Jaccard).
+
+    Question and options count, the options in any order. Exact: each pair is compared, through a sparse product.
+    """
+    vocabulary: dict[str, int] = {}
+    left, right = _indicator(test, vocabulary), _indicator(tune, vocabulary)
+    width = len(vocabulary)
+    left.resize((left.shape[0], width))
+    right.resize((right.shape[0], width))
+    sizes_left, sizes_right = np.asarray(left.sum(axis=1)).ravel(), np.asarray(right.sum(axis=1)).ravel()
+    transposed = right.T.tocsr()
+    found = 0
+    for start in range(0, left.shape[0], ROWS_AT_ONCE):
+        shared = (left[start : start + ROWS_AT_ONCE] @ transposed).tocoo()
+        union = sizes_left[start + shared.row] + sizes_right[shared.col] - shared.data
+        found += len(np.unique(shared.row[shared.data >= threshold * union]))
+    return found
+
+
+def _indicator(samples: Sequence[Sample], vocabulary: dict[str, int]) -> "sparse.csr_matrix":
+    """Which run of words is in which sample: 0 or 1, of shape (samples, runs)."""
+    from scipy import sparse  # costs half a second: only those who load data pay it
+
+    columns = [[vocabulary.setdefault(run, len(vocabulary)) for run in runs_of_words(sample)] for sample in samples]
+    indices = np.array([column for row in columns for column in row], dtype=np.int64)
+    ends = np.cumsum([0, *(len(row) for row in columns)])
+    return sparse.csr_matrix(
+        (np.ones(len(indices), dtype=np.int32), indices, ends), shape=(len(samples), max(1, len(vocabulary)))
+    )
+
+
+def runs_of_words(sample: Sample) -> list[str]:
+    """The distinct runs of three words of a sample's fields and of each option; a shorter text is one run."""
+    runs: dict[str, None] = {}
+    for text in (*sample.fields.values(), *sample.choices):
+        words = "".join(char if char.isalnum() else " " for char in str(text).casefold()).split()
+        for start in range(max(1, len(words) - WORDS + 1)):
+            runs[" ".join(words[start : start + WORDS])] = None
+    return list(runs)
