@@ -14,10 +14,57 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
 from softbench.errors import TaskError, did_you_mean
+
+
+class AnswerForm(Protocol):
+    """What a task needs of its answer format: AnswerFormat is softbench's own."""
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        ...
+
+    @property
+    def template(self) -> str:
+        """How an answer looks, for people."""
+        ...
+
+    @property
+    def reads_cut_text(self) -> bool:
+        """Whether an answer counts that stands in a completion which the token limit cut off."""
+        ...
+
+    def instruction(self) -> str:
+        """The sentence that tells a model which form to use."""
+        ...
+
+    def render(self, answer: str, reasoning: str = "") -> str:
+        """The completion that a model should give."""
+        ...
+
+    def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
+        """The answer, where `text` has the form; else None."""
+        ...
+
+    def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
+        """Every answer in the form anywhere in `text`."""
+        ...
+
+    def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
+        """The answer that a forgiving reader would take."""
+        ...
+
+    def normalize(self, answer: str) -> str:
+        """The form in which answers are compared."""
+        ...
+
+    def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
+        """Whether `answer` is one of `accepted`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +80,11 @@ class AnswerFormat:
     kind: AnswerKind
     quoting: Literal["plain", "json"] = "plain"
     reasoning: bool = False
+
+    @property
+    def reads_cut_text(self) -> bool:
+        """Never: the form ends a completion."""
+        return False
 
     def __post_init__(self) -> None:
         if self.template.count("{answer}") != 1 or "\n" in self.template:
@@ -92,6 +144,10 @@ class AnswerFormat:
         # That a line is no more than an answer says little of a form that is the answer alone.
         well_formed = [] if self.template == "{answer}" else self.find_all(text, choices)
         return well_formed[-1] if well_formed else self.kind.find(text, choices)
+
+    def normalize(self, answer: str) -> str:
+        """The form in which answers are compared."""
+        return self.kind.normalize(answer)
 
     def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
         """Whether `answer` equals one of `accepted` once both are normalised."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from softbench.backends import BACKENDS, Backend
-from softbench.errors import DataError, OutputError, SoftPromptError
+from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
 from softbench.files import safe_name, write_json
 from softbench.methods import METHODS, Materials, Method, has_soft_prompt, load_soft_prompt, save_soft_prompt
 from softbench.records import RecordFile
@@ -127,7 +127,7 @@ def prepare(
         except SoftPromptError as error:
             progress.note(str(error))
     started = time.perf_counter()
-    prompts = [make_prompt(job, backend, sample, ()) for sample in job.data.tune]
+    prompts = make_prompts(job, backend, job.data.tune, Prepared(), 0)
     with progress.track(f"{name}: tune", job.method.num_steps) as advance:
         prepared = job.method.prepare(
             Materials(
@@ -175,7 +175,7 @@ def evaluate(
 ) -> tuple[list[Record], dict[str, Any]]:
     """The record of every test sample, and what they cost; chunks already in `folder` are not done again."""
     engine, task = backend.engine, job.task
-    prompts = [make_prompt(job, backend, sample, shots_for(sample, prepared)) for sample in job.test]
+    prompts = make_prompts(job, backend, job.test, prepared, job.method.num_fewshot)
     file = RecordFile(folder / RECORDS)
     cost = read_cost(folder / COST)
     with progress.track(f"{name}: evaluate", len(prompts)) as advance:
@@ -202,11 +202,20 @@ def evaluate(
     return file.in_order(), cost
 
 
-def make_prompt(job: Job, backend: Backend, sample: Sample, shots: Sequence[Sample]) -> Prompt:
-    """The prompt for `sample`, as plain text or as a conversation."""
+def make_prompts(
+    job: Job, backend: Backend, samples: Sequence[Sample], prepared: Prepared, num_fewshot: int
+) -> list[Prompt]:
+    """The prompt for each sample: as the task itself writes it, as a conversation, or as plain text."""
+    task = job.task
+    if task.write_prompts is not None:
+        if job.chat is not None:
+            raise SpecError(f"task {task.name!r} writes its own prompts; drop --apply-chat-template")
+        return task.write_prompts(samples, num_fewshot, job.seed or 0)
+    shots = [shots_for(sample, prepared) for sample in samples]
+    pairs = zip(samples, shots, strict=True)
     if job.chat is None or backend.chat is None:
-        return render_prompt(job.task, sample, shots)
-    return render_chat_prompt(job.task, sample, shots, backend.chat, job.chat)
+        return [render_prompt(task, sample, of_sample) for sample, of_sample in pairs]
+    return [render_chat_prompt(task, sample, of_sample, backend.chat, job.chat) for sample, of_sample in pairs]
 
 
 def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import softbench
-from softbench.files import write_atomic, write_json
+from softbench.files import safe_name, write_atomic, write_json
 from softbench.records import record_to_line
 from softbench.spec import Spec
 from softbench.stats import format_gap, groups_of, knowledge_bounds, macro_average
@@ -55,7 +55,7 @@ def write_results(folder: Path, info: ModelInfo, spec: Spec, jobs: Sequence[JobR
         lines = (record_to_line(record, job.task.stop, job.task.max_new_tokens) for record in job.records)
         lines_of.setdefault(job.task.name, []).extend(lines)
     for task, all_lines in lines_of.items():
-        write_atomic(folder / f"samples_{task.replace(':', '_')}_{stamp}.jsonl", "".join(all_lines).encode())
+        write_atomic(folder / f"samples_{safe_name(task)}_{stamp}.jsonl", "".join(all_lines).encode())
     path = folder / f"results_{stamp}.json"
     write_json(path, results_dict(info, spec, jobs, now.timestamp(), seconds))
     return Results(info, jobs, path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from softbench.answer_formats import answer_format, fitting_formats
+from softbench.answer_formats import AnswerFormat, answer_format, fitting_formats
 from softbench.tasks import formulations, get_task, load_data, render_prompt
 from softbench.tasks.definition import builtin_definitions
 from softbench.types import Formulation, Sample
@@ -77,6 +77,7 @@ def test_every_row_loads_and_its_gold_comes_back_in_every_format_that_fits(
         len(data.test),
     )
     assert found == ROWS[name]
+    assert isinstance(task.answer_format, AnswerFormat)
     kind, reasoning = task.answer_format.kind, task.answer_format.reasoning
     names = ["option_text"] if formulation == "cf" else fitting_formats(kind)
     assert len(names) >= (1 if formulation == "cf" else 3)

@@ -4,6 +4,7 @@ The loop is our own because `generate(inputs_embeds=...)` leaves some architectu
 it gives wrong tokens after the first (peft issue 1391).
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -128,10 +129,15 @@ class TransformersEngine:
         return (text[: min(found)], "stop") if found else None
 
     def _text(self, tail: list[int], made: list[int]) -> str:
-        """The text that `made` adds after `tail`: decoded alone, some tokenizers would drop its first space."""
-        decode = self._model.tokenizer.decode
-        before: str = decode(tail, clean_up_tokenization_spaces=False)
-        whole: str = decode(tail + made, clean_up_tokenization_spaces=False)
+        """The text that `made` adds after `tail`: decoded alone, some tokenizers would drop its first space.
+
+        Special tokens are no text, as other tools have it too.
+        """
+        decode = functools.partial(
+            self._model.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        before: str = decode(tail)
+        whole: str = decode(tail + made)
         return whole[len(before) :]
 
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]], vectors: Tensor | None) -> list[ChoiceScore]:

@@ -10,7 +10,10 @@ from softbench.types import Completion, Sample
 def describe_task(task: Task, data: TaskData, num_fewshot: int) -> Text:
     """The first test sample as a model reads it, and the task's answer format and splits, for a terminal."""
     sample = data.test[0]
-    prompt = render_prompt(task, sample, (data.shots or data.tune)[:num_fewshot])
+    if task.write_prompts is not None:
+        [prompt] = task.write_prompts([sample], num_fewshot, 0)
+    else:
+        prompt = render_prompt(task, sample, (data.shots or data.tune)[:num_fewshot])
     lines = Text()
     lines.append(f"{task.name}", "bold")
     lines.append(f"  {task.formulation}; {task.source}; licence: {task.licence}\n\n")

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast, get_args
 
-from softbench.answer_formats import ANSWER_FORMATS, answer_format
+from softbench.answer_formats import ANSWER_FORMATS, AnswerFormat, answer_format
 from softbench.errors import TaskError, did_you_mean
 from softbench.tasks.arithmetic import arithmetic
 from softbench.tasks.capitals import capitals
 from softbench.tasks.definition import Definition, build_task, builtin_definitions, read_definition
 from softbench.tasks.elements import elements
+from softbench.tasks.lm_eval_tasks import PREFIX, is_lm_eval_file, lm_eval_task
 from softbench.tasks.loading import TaskData, load_data, samples_hash
 from softbench.tasks.task import Task, choice_answers, render_chat_prompt, render_prompt
 from softbench.types import Formulation
@@ -41,9 +42,13 @@ def get_task(
         else:
             near = did_you_mean(part, [*get_args(Formulation), *ANSWER_FORMATS])
             raise TaskError(f"task {name!r}: {part!r} is neither a formulation nor an answer format{near}")
+    if base.endswith((".yaml", ".yml")) and is_lm_eval_file(Path(base)):
+        return lm_eval_task(base, include_path)
     if base.endswith((".yaml", ".yml")):
         return build_task(read_definition(Path(base)), chosen, format_name, Path(base).parent)
     own = included_definitions(include_path)
+    if base.startswith(PREFIX):
+        return lm_eval_task(base, include_path)
     if base in own:
         definition, folder = own[base]
         return build_task(definition, chosen, format_name, folder)
@@ -56,6 +61,8 @@ def get_task(
         raise TaskError(f"task {base!r} has no formulation {chosen!r}; it has {task.formulation!r}")
     if format_name is None:
         return task
+    if not isinstance(task.answer_format, AnswerFormat):
+        raise TaskError(f"task {base!r} reads answers in its own way; no other answer format fits")
     form = answer_format(format_name, task.answer_format.kind, task.answer_format.reasoning)
     return dataclasses.replace(task, name=f"{task.name}:{form.name}", answer_format=form)
 
@@ -68,12 +75,12 @@ def task_names(include_path: Path | None = None, own_only: bool = False) -> list
 
 def formulations(name: str, include_path: Path | None = None) -> tuple[Formulation, ...]:
     """The formulations of the task called `name` (without one of its own in it), the default first."""
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith((".yaml", ".yml")) and not is_lm_eval_file(Path(name)):
         return read_definition(Path(name)).offered
     own = included_definitions(include_path)
     if name in own or name in builtin_definitions():
         return (own[name][0] if name in own else builtin_definitions()[name]).offered
-    return (get_task(name).formulation,)
+    return (get_task(name, include_path=include_path).formulation,)
 
 
 def included_definitions(include_path: Path | None) -> dict[str, tuple[Definition, Path]]:
@@ -84,6 +91,8 @@ def included_definitions(include_path: Path | None) -> dict[str, tuple[Definitio
         raise TaskError(f"include path {str(include_path)!r} is no folder; give one that holds task files (*.yaml)")
     found: dict[str, tuple[Definition, Path]] = {}
     for path in sorted([*include_path.glob("*.yaml"), *include_path.glob("*.yml")]):
+        if is_lm_eval_file(path):
+            continue
         definition = read_definition(path)
         if definition.task in found:
             raise TaskError(f"include path {str(include_path)!r} holds two tasks called {definition.task!r}")

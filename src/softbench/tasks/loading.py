@@ -8,7 +8,7 @@ from pathlib import Path
 
 from softbench.errors import DataError
 from softbench.tasks.near_duplicates import count_near_duplicates
-from softbench.tasks.task import SHOT_SEPARATOR, Splits, Task, render_prompt
+from softbench.tasks.task import SHOT_SEPARATOR, Splits, Task
 from softbench.types import Sample, Split
 
 
@@ -95,6 +95,9 @@ def _tune_and_validation(task: Task, splits: Splits) -> tuple[Sequence[Sample], 
 
 
 def _check_gold(task: Task, sample: Sample) -> None:
+    """Raise DataError where a gold answer could not be scored; under cf nothing is parsed."""
+    if not task.generates:
+        return
     for answer in sample.answers:
         parsed = task.answer_format.parse(task.answer_format.render(answer, sample.reasoning), sample.choices)
         if parsed is None or not task.answer_format.is_right(parsed, (answer,)):
@@ -102,13 +105,13 @@ def _check_gold(task: Task, sample: Sample) -> None:
                 f"task {task.name!r}, sample {sample.id!r}: the gold answer {answer!r} does not come back through the "
                 f"answer format {task.answer_format.name!r}; mend the row or choose another format"
             )
-    prompt = render_prompt(task, sample)
-    for stop in task.stop if task.generates else ():
-        if stop in prompt.target.strip():
+    target = task.answer_format.render(sample.answers[0], sample.reasoning)
+    for stop in task.stop:
+        if stop in target.strip():
             raise DataError(
                 f"task {task.name!r}, sample {sample.id!r}: stop string {stop!r} stands in the gold answer; drop it"
             )
-    if SHOT_SEPARATOR in prompt.target:
+    if SHOT_SEPARATOR in target and task.write_prompts is None:
         raise DataError(
             f"task {task.name!r}, sample {sample.id!r}: the gold answer holds a blank line, which parts shots"
         )

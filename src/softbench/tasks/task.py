@@ -10,7 +10,7 @@ from pathlib import Path
 import jinja2
 import jinja2.sandbox
 
-from softbench.answer_formats import AnswerFormat
+from softbench.answer_formats import AnswerForm
 from softbench.answer_kinds import LETTERS
 from softbench.errors import TaskError
 from softbench.types import ChatSettings, ChatTemplate, Formulation, Message, Prompt, Sample, Split
@@ -26,19 +26,22 @@ class Task:
     Jinja template of one sample, given the sample's `fields` and `choices` (pairs of letter and text). It ends where
     the answer begins, without a space. `load` takes the data root (None where none was given) and returns the samples
     of each split, before any cleaning. `same_if` names the fields that make two samples the same question (none: all).
+    `write_prompts`, where it is set, takes samples, a number of shots and a seed, and writes whole prompts in place of
+    all that.
     """
 
     name: str
     formulation: Formulation
     instruction: str
     question: str
-    answer_format: AnswerFormat
+    answer_format: AnswerForm
     stop: tuple[str, ...]
     max_new_tokens: int
     load: Callable[[Path | None], Splits]
     source: str
     licence: str
     same_if: tuple[str, ...] = ()
+    write_prompts: Callable[[Sequence[Sample], int, int], list[Prompt]] | None = None
 
     @property
     def description(self) -> str:
