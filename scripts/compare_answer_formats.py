@@ -23,6 +23,7 @@ TEMPLATES = (
     "[[ {answer} ]]",
     "({answer})",
     "( {answer} )",
+    "<< {answer} >>",
     "The answer is: {answer}!",
     "-> {answer} <-",
     "The capital is called {answer}.",

@@ -25,7 +25,6 @@ from softbench.types import TuneSettings
 TASKS = ("capitals", "arithmetic", "arc_easy:mcf")
 RATES = (0.03, 0.1, 0.3, 1.0)
 INITS: tuple[Literal["text", "vocab"], ...] = ("text", "vocab")
-SEEDS = (0, 1, 2)
 STEPS = 40
 NUM_HELD_OUT = 40
 
@@ -35,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("models", nargs="*")
+    parser.add_argument("--seeds", type=int, default=3, help="how many seeds, from 0")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     if arguments.table:
@@ -43,7 +43,7 @@ def main() -> None:
     done = {tuple(json.loads(line)["key"]) for line in arguments.out.open()} if arguments.out.exists() else set()
     for source in arguments.models:
         model = load_model(source)
-        for seed, init, task, rate in itertools.product(SEEDS, INITS, TASKS, RATES):
+        for seed, init, task, rate in itertools.product(range(arguments.seeds), INITS, TASKS, RATES):
             key = (model.info.name, task, init, rate, seed)
             if key in done or (init == "vocab" and (rate == 1.0 or task != "capitals")):
                 continue  # vocabulary rows are tried on one task, at the rates that text init leaves in the race
