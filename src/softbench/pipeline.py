@@ -5,6 +5,7 @@ import json
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -131,7 +132,7 @@ def prepare(
     with progress.track(f"{name}: tune", job.method.num_steps) as advance:
         prepared = job.method.prepare(
             Materials(
-                shot_samples=job.data.shots or job.data.tune,
+                shot_samples=shot_pool(job.data, job.method.num_fewshot),
                 tune_prompts=prompts,
                 init_text=job.task.description or prompts[0].text,
                 tuner=backend.tuner,
@@ -154,6 +155,22 @@ def prepare(
     (folder / RECORDS).unlink(missing_ok=True)
     (folder / COST).unlink(missing_ok=True)
     return Prepared(soft_prompt=save_soft_prompt(folder, prepared.soft_prompt, info, card)), cost
+
+
+def shot_pool(data: TaskData, num_fewshot: int) -> list[Sample]:
+    """What worked examples are drawn from: the benchmark's own shots, or else the tuning split.
+
+    A group whose own shots are too few, some having been dropped as leaks, is filled up from the tuning split.
+    """
+    if not data.shots:
+        return list(data.tune)
+    pool = list(data.shots)
+    counts = Counter(sample.group for sample in pool)
+    for sample in data.tune:
+        if counts[sample.group] < num_fewshot:
+            pool.append(sample)
+            counts[sample.group] += 1
+    return pool
 
 
 def tuning_cost(tuning: TuneResult, info: ModelInfo, seconds: float) -> dict[str, Any]:

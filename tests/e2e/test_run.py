@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from softbench import pipeline
 from softbench.engines.fake import FakeEngine
 from softbench.errors import DataError, OutputError, PromptTooLong
 from softbench.files import safe_name
-from softbench.pipeline import run
+from softbench.pipeline import run, shot_pool
 from softbench.records import RecordFile, read_records, record_to_line
 from softbench.report.progress import LineProgress
 from softbench.results import JobResult, Results
 from softbench.spec import Spec, read_spec
+from softbench.tasks import get_task, load_data
 from softbench.types import Completion, Prompt
 
 QUIET = LineProgress(Console(quiet=True))
@@ -274,6 +276,16 @@ def test_groups_are_scored_by_themselves_and_averaged(tmp_path: Path) -> None:
         shown = record.prompt.text.split("\n\n")[1:3]
         groups = {rows[int(one.partition("?")[0])]["part"] for one in shown}
         assert groups == {record.sample.group}
+
+
+def test_a_group_with_too_few_shots_of_its_own_is_filled_up_from_the_tuning_split(data_dir: Path) -> None:
+    data = load_data(get_task("mmlu"), data_dir)
+    # Five of the benchmark's own shots stand in its test split too, under another subject.
+    assert min(Counter(sample.group for sample in data.shots).values()) == 2
+    counts = Counter(sample.group for sample in shot_pool(data, 5))
+    assert len(counts) == 57
+    assert set(counts.values()) == {5}
+    assert shot_pool(load_data(get_task("capitals"), None), 5)[0].id.startswith("capitals-")
 
 
 def test_a_prompt_that_is_too_long_ends_the_run_at_once(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:

@@ -100,6 +100,21 @@ def test_an_open_question_has_answers(tmp_path: Path) -> None:
     assert prompt.target == f" Take {n}.\nAdd one.\n\\boxed{{{n + 1}}}"
 
 
+def test_an_answer_may_be_a_pattern_of_ones_own(tmp_path: Path) -> None:
+    definition = (
+        "task: codes\ndata: quiz.jsonl\nquestion: '{{ q }}'\nanswers: a\npattern: '[A-Z]{2}-(\\d)+'\n"
+        "answer_format: 'Code: {answer}!'\n"
+    )
+    rows = [{"q": f"q{n}", "a": f"AB-{n}"} for n in range(6)]
+    task = get_task(str(write_quiz(tmp_path, definition, rows)))
+    assert load_data(task, None).test
+    assert task.answer_format.parse("Code: XY-12!") == "XY-12"
+    assert task.answer_format.parse("Code: xy-12!") is None
+    assert task.answer_format.find("I say XY-1") == "XY-1"
+    with pytest.raises(DataError, match="'ab-1' does not come back"):
+        load_data(get_task(str(write_quiz(tmp_path, definition, [*rows, {"q": "q", "a": "ab-1"}]))), None)
+
+
 def test_a_format_may_be_chosen_for_any_task(tmp_path: Path) -> None:
     path = str(write_quiz(tmp_path))
     task = get_task(path, format_name="json")
@@ -179,6 +194,8 @@ def test_the_right_option_is_named_by_place_letter_or_text(
         (QUIZ + "formulations: [mfc]", "formulations.0: "),
         ("task: a\ndata: b.csv\nquestion: c\nanswers: d\nformulations: [cf]", "an open question has the formulation"),
         (QUIZ + "max_new_tokens: 0", "max_new_tokens: "),
+        (QUIZ + "pattern: a", "'pattern' says what an open answer looks like; drop 'options'"),
+        ("task: a\ndata: b.csv\nquestion: c\nanswers: d\npattern: '('", "pattern '\\(' is wrong"),
     ],
 )
 def test_a_definition_that_is_wrong_is_one_clear_error(tmp_path: Path, definition: str, message: str) -> None:

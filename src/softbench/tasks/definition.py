@@ -12,6 +12,7 @@
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +26,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from softbench.answer_formats import AnswerFormat, answer_format
-from softbench.answer_kinds import LETTER, LETTERS, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
+from softbench.answer_kinds import LETTER, LETTERS, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind, Pattern
 from softbench.errors import DataError, TaskError, did_you_mean
 from softbench.tasks.sources import Row, read_file, read_folder, read_hub
 from softbench.tasks.task import Splits, Task
@@ -95,6 +96,7 @@ class Definition(_Strict):
     id: str | None = None
     group: str | None = None
     kind: Literal["number", "short_text", "yes_no"] | None = None
+    pattern: str | None = None
     formulations: tuple[Formulation, ...] = ()
     answer_format: str | None = None
     shuffle_options: bool = False
@@ -107,6 +109,8 @@ class Definition(_Strict):
             raise ValueError("'options' and 'gold' go together: a list of options, and which of them is right")
         if self.options is None and self.answers is None:
             raise ValueError("needs 'options' and 'gold' (multiple choice), or 'answers' (an open question)")
+        if self.pattern is not None and (self.options is not None or self.kind is not None):
+            raise ValueError("'pattern' says what an open answer looks like; drop 'options' and 'kind'")
         if self.options is None and set(self.formulations) - {"generation"}:
             raise ValueError("an open question has the formulation 'generation' alone; drop 'formulations'")
         if self.hub is None and self.data is None and self.local is None:
@@ -170,6 +174,7 @@ def build_task(
     formulation = formulation or definition.offered[0]
     if formulation not in definition.offered:
         raise TaskError(f"task {definition.task!r} has no formulation {formulation!r}; it has {definition.offered}")
+    _check_templates(definition)
     form = _form(definition, formulation, format_name)
     # A name stands for one way of asking: results of another are not to be taken for it.
     asked = form.name if form.name != _form(definition, formulation, None).name else None
@@ -177,8 +182,7 @@ def build_task(
     lists = definition.options and formulation != "cf" and not (definition.kind and formulation == "generation")
     instruction = definition.instruction or INSTRUCTIONS["options" if lists else _kind_name(definition)]
     question = definition.question + (_LISTING if lists else "\n" if definition.cue else "") + definition.cue
-    limit = WITH_REASONING if definition.reasoning else MAX_NEW_TOKENS[form.kind]
-    _check_templates(definition)
+    limit = WITH_REASONING if definition.reasoning else MAX_NEW_TOKENS.get(form.kind, 32)
     return Task(
         name=":".join(filter(None, [definition.task, definition.options and formulation, asked])),
         formulation=formulation,
@@ -204,7 +208,9 @@ def _form(definition: Definition, formulation: Formulation, format_name: str | N
         return answer_format("option_text", OPTION)
     own = definition.answer_format if formulation == definition.offered[0] else None
     kind = _answer_kind(definition, formulation)
-    return answer_format(format_name or own or DEFAULT_FORMATS[kind], kind, definition.reasoning is not None)
+    return answer_format(
+        format_name or own or DEFAULT_FORMATS.get(kind, "{answer}"), kind, definition.reasoning is not None
+    )
 
 
 def _answer_kind(definition: Definition, formulation: Formulation) -> AnswerKind:
@@ -212,6 +218,8 @@ def _answer_kind(definition: Definition, formulation: Formulation) -> AnswerKind
         return LETTER
     if definition.options and definition.kind is None:
         return OPTION
+    if definition.pattern is not None:
+        return Pattern(definition.pattern)
     return OPEN_KINDS[_kind_name(definition)]
 
 
@@ -356,3 +364,7 @@ def _check_templates(definition: Definition) -> None:
             _variables(source) if key == "question" else _expression(source)
         except jinja2.TemplateError as error:
             raise TaskError(f"task {definition.task!r}: {key} {source!r} is not Jinja: {error}") from error
+    try:
+        re.compile(definition.pattern or "")
+    except re.error as error:
+        raise TaskError(f"task {definition.task!r}: pattern {definition.pattern!r} is wrong: {error}") from error
