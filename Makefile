@@ -8,31 +8,37 @@ OUT    ?= out/demo
 TORCH  ?= torch==2.13.0
 
 export HF_HUB_OFFLINE = 1
+# Compiling every file of torch and transformers takes minutes; Python compiles what it imports.
+export PIP_NO_COMPILE = 1
 export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
 SOFTBENCH_DATA ?= $(abspath ../shared/data)
 export SOFTBENCH_DATA
 
 .PHONY: demo test lint types unit clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo
 	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
 
 test: lint types unit
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.installed
+types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.installed
+unit: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
-$(VENV)/.installed: pyproject.toml Makefile
+$(VENV)/.demo: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet -e '.[demo,dev]'
 	touch $@
 
