@@ -1,0 +1,159 @@
+"""Two runs over the same samples: differences with intervals, and where a difference in accuracy comes from."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softbench.stats.bootstrap import Counts, Statistic, bootstrap, mean_of
+from softbench.types import Estimate, Record, Status
+
+
+class Outcome(NamedTuple):
+    """What became of one sample before (run A) and after (run B).
+
+    `knew_before`: A's lenient reading or its log-likelihood choice was right.
+    """
+
+    parsed_before: bool
+    right_before: bool
+    parsed_after: bool
+    right_after: bool
+    knew_before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B minus A over the samples that both have.
+
+    `by_item` and `by_rates` are two exact ways to split the difference in accuracy; see docs/metrics.md. `p_value` is
+    McNemar's, exact.
+    """
+
+    n: int
+    accuracy: Estimate
+    format_following: Estimate
+    accuracy_given_format: Estimate
+    by_item: Mapping[str, Estimate]
+    by_rates: Mapping[str, Estimate]
+    p_value: float | None
+
+
+def compare(before: Sequence[Record], after: Sequence[Record], seed: int = 0) -> Comparison:
+    """Compare two runs' records, paired by sample id. Records without a completion (cf) are left out."""
+    outcomes = pair(before, after)
+    generator = np.random.default_rng(seed)
+
+    def of(statistic: Callable[[Sequence[Hashable]], Statistic]) -> Estimate:
+        return bootstrap(outcomes, statistic, generator)
+
+    return Comparison(
+        n=len(outcomes),
+        accuracy=of(_mean(lambda one: one.right_after - one.right_before)),
+        format_following=of(_mean(lambda one: one.parsed_after - one.parsed_before)),
+        accuracy_given_format=of(_given_format_difference),
+        by_item={name: of(_mean(part)) for name, part in ITEM_PARTS.items()},
+        by_rates={"format": of(_rates_part("format")), "knowledge": of(_rates_part("knowledge"))},
+        p_value=mcnemar(
+            sum(one.right_after and not one.right_before for one in outcomes),
+            sum(one.right_before and not one.right_after for one in outcomes),
+        ),
+    )
+
+
+def pair(before: Sequence[Record], after: Sequence[Record]) -> list[Outcome]:
+    """The outcome of every sample that both runs have a completion of, in the order of `before`."""
+    by_id = {record.sample.id: record for record in after if record.status is not None}
+    return [
+        Outcome(
+            parsed_before=one.status is Status.OK,
+            right_before=bool(one.correct),
+            parsed_after=by_id[one.sample.id].status is Status.OK,
+            right_after=bool(by_id[one.sample.id].correct),
+            knew_before=bool(one.lenient_correct) or any(one.choice_correct.values()),
+        )
+        for one in before
+        if one.status is not None and one.sample.id in by_id
+    ]
+
+
+ITEM_PARTS: dict[str, Callable[[Outcome], float]] = {
+    "unlocked": lambda one: float(not one.parsed_before and one.right_after and one.knew_before),
+    "new": lambda one: float(not one.parsed_before and one.right_after and not one.knew_before),
+    "lost": lambda one: -float(one.right_before and not one.parsed_after),
+    "changed": lambda one: float(one.right_after - one.right_before) * (one.parsed_before and one.parsed_after),
+}
+"""The difference in accuracy by item; the four add up to it exactly.
+
+Right now and unparsed before: `unlocked` where the answer was known then, else `new`; right before and unparsed now:
+`lost`; parsed both times: `changed`.
+"""
+
+
+def mcnemar(gained: int, lost: int) -> float | None:
+    """McNemar's exact two-sided p-value (McNemar 1947) for samples right in one run alone; None where there is none."""
+    from scipy.stats import binomtest  # costs half a second: only those who compare pay it
+
+    return float(binomtest(gained, gained + lost).pvalue) if gained + lost else None
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for their number (Holm 1979), in the order given."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def samples_needed(difference: float, discordance: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Samples that a paired test needs to find `difference` in accuracy where a share `discordance` of samples differs.
+
+    Connor 1987 (Biometrics 43): normal approximation to McNemar's test. Raises ValueError where |difference| is more
+    than the discordance, or zero.
+    """
+    from scipy.stats import norm
+
+    if not 0 < abs(difference) <= discordance <= 1:
+        raise ValueError(f"a difference of {difference} can't come from a discordance of {discordance}")
+    wanted = norm.ppf(1 - alpha / 2) * discordance**0.5 + norm.ppf(power) * (discordance - difference**2) ** 0.5
+    return int(np.ceil((wanted / difference) ** 2))
+
+
+def _mean(value: Callable[[Outcome], float]) -> Callable[[Sequence[Hashable]], Statistic]:
+    return mean_of(lambda outcome: value(outcome))  # type: ignore[arg-type]  # outcomes here are Outcome
+
+
+def _rates(distinct: Sequence[Hashable], counts: Counts) -> tuple[NDArray[np.float64], ...]:
+    """Format-following F and accuracy given format K, before and after; K is NaN where nothing parsed."""
+    flags = np.array(distinct, dtype=np.float64)  # (outcomes, fields of Outcome)
+    sums = counts @ flags
+    n = counts.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sums[:, 0] / n, sums[:, 1] / sums[:, 0], sums[:, 2] / n, sums[:, 3] / sums[:, 2]
+
+
+def _given_format_difference(distinct: Sequence[Hashable]) -> Statistic:
+    def statistic(counts: Counts) -> NDArray[np.float64]:
+        _, known_before, _, known_after = _rates(distinct, counts)
+        return known_after - known_before
+
+    return statistic
+
+
+def _rates_part(part: str) -> Callable[[Sequence[Hashable]], Statistic]:
+    """Kitagawa 1955: dA = dF mean(K) + dK mean(F), with K the accuracy given format and F the format-following."""
+
+    def statistic(distinct: Sequence[Hashable]) -> Statistic:
+        def of_counts(counts: Counts) -> NDArray[np.float64]:
+            form_before, known_before, form_after, known_after = _rates(distinct, counts)
+            if part == "format":
+                return (form_after - form_before) * (known_before + known_after) / 2
+            return (known_after - known_before) * (form_before + form_after) / 2
+
+        return of_counts
+
+    return statistic
