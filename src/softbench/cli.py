@@ -219,6 +219,38 @@ def check(
             Console().print(Text(f"ok: {task.name}\n", style="green"))
 
 
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(help="A run's folder, OUT/<model>, or one method of it: FOLDER@METHOD.")],
+    after: Annotated[str, typer.Argument(help="The run to compare with it.")],
+    force: Annotated[bool, typer.Option("--force", help="Compare even what is not comparable.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how much better AFTER is than BEFORE, sample by sample, and whether by format or by knowledge."""
+    import json
+
+    from softbench.report.compare import (
+        comparison_dict,
+        comparison_table,
+        comparisons,
+        differing_samples,
+        pair_jobs,
+    )
+    from softbench.runs import read_run
+
+    compared = comparisons(pair_jobs(read_run(before), read_run(after), force), seed)
+    if as_json:
+        typer.echo(json.dumps([comparison_dict(*one) for one in compared], indent=2))
+        return
+    out = Console()
+    for pair, comparison, adjusted in compared:
+        out.print(comparison_table(pair, comparison, adjusted))
+        for line in differing_samples(pair):
+            out.print(Text(f"  {line}", style="dim"), soft_wrap=True)
+        out.print()
+
+
 def _formulation(value: str | None) -> "Formulation | None":
     from softbench.types import Formulation
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"answer_kinds", "files", "models"},
     {"answer_formats", "rows", "records", "spec"},
     {"tasks", "methods", "engines", "scoring", "stats"},
-    {"backends", "results"},
+    {"backends", "results", "runs"},
     {"pipeline", "report"},
     {"cli"},
     {"__main__"},
