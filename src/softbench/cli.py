@@ -251,6 +251,36 @@ def compare(
         out.print()
 
 
+@app.command()
+def rank(
+    bases: Annotated[list[str], typer.Argument(help="Runs of base models: folders OUT/<model>.")],
+    post: Annotated[list[str], typer.Option(help="A run of a post-trained model; once for each.")],
+    mapping: Annotated[
+        Path | None, typer.Option(help="YAML, 'base name: post name'; else by equal names, else in order.")
+    ] = None,
+    post_method: Annotated[str, typer.Option(help="How post-trained models are scored.")] = "zero_shot",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say whether base models' scores, by each method, rank their post-trained models."""
+    import json
+
+    from softbench.report import rank as ranking
+    from softbench.runs import read_run
+
+    found = ranking.rank([read_run(one) for one in bases], [read_run(one) for one in post], mapping, post_method, seed)
+    if as_json:
+        typer.echo(json.dumps(ranking.ranking_dict(found), indent=2))
+        return
+    out = Console()
+    for table in ranking.ranking_tables(found):
+        out.print(table)
+        out.print()
+    warning = ranking.warning(found)
+    if warning:
+        out.print(Text(f"note: {warning}"), soft_wrap=True)
+
+
 def _formulation(value: str | None) -> "Formulation | None":
     from softbench.types import Formulation
 
