@@ -10,6 +10,7 @@ asks for exactly the template; where reasoning may come first, for a last line o
 looks for an answer in whatever was said: see each kind's `find`.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from typing import Literal, Protocol
 
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
 from softbench.errors import TaskError, did_you_mean
+
+_GROUP = "softbench_answer"
 
 
 class AnswerForm(Protocol):
@@ -48,6 +51,11 @@ class AnswerForm(Protocol):
 
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer, where `text` has the form; else None."""
+        ...
+
+    @property
+    def lenient_includes_strict(self) -> bool:
+        """Whether an answer that is right strictly counts as right leniently, whatever `find` takes."""
         ...
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
@@ -86,6 +94,11 @@ class AnswerFormat:
         """Never: the form ends a completion."""
         return False
 
+    @property
+    def lenient_includes_strict(self) -> bool:
+        """Always: a reader who forgives takes what the strict one does."""
+        return True
+
     def __post_init__(self) -> None:
         if self.template.count("{answer}") != 1 or "\n" in self.template:
             raise TaskError(
@@ -117,7 +130,7 @@ class AnswerFormat:
         open_ended = self.template.endswith("{answer}") and not self.reasoning
         if match is None or (not open_ended and len(self.find_all(text, choices)) > 1):
             return None
-        answer = self._unquote(match.group(1))
+        answer = self._unquote(match[_GROUP])
         return answer if answer is not None and self.render(answer) == form else None
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
@@ -128,21 +141,23 @@ class AnswerFormat:
         """
         if self.reasoning or self.template == "{answer}":
             matches = [re.fullmatch(self._pattern(choices), line.strip()) for line in text.splitlines()]
-            found = [match.group(1) for match in matches if match]
         else:
             before, after = self.template.split("{answer}")
-            bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + ("" if after else r"(?!\w)")
-            found = re.findall(bounded, text)
-        unquoted = [self._unquote(one) for one in found]
+            end = "" if after else r"(?=\s*(?:\n|$))" if self.kind.fills_its_line else r"(?!\w)"
+            bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + end
+            matches = list(re.finditer(bounded, text))
+        unquoted = [self._unquote(match[_GROUP]) for match in matches if match]
         return [one for one in unquoted if one is not None]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer that a forgiving reader would take: the last one in the right form, else what the kind finds."""
+        # Where the form is the answer alone, a line's having it says little: "Answer: Paris" is a line, too.
+        if self.template == "{answer}" and not self.reasoning:
+            return self.kind.find(text, choices)
         strict = self.parse(text, choices)
         if strict is not None:
             return strict
-        # That a line is no more than an answer says little of a form that is the answer alone.
-        well_formed = [] if self.template == "{answer}" else self.find_all(text, choices)
+        well_formed = self.find_all(text, choices)
         return well_formed[-1] if well_formed else self.kind.find(text, choices)
 
     def normalize(self, answer: str) -> str:
@@ -158,7 +173,8 @@ class AnswerFormat:
     def _pattern(self, choices: Sequence[str]) -> str:
         before, after = self.template.split("{answer}")
         answer = self.kind.pattern([self._quote(choice) for choice in choices])
-        return f"{re.escape(before)}({answer}){re.escape(after)}"
+        # A named group: the answer's own pattern, a user's perhaps, may have groups.
+        return f"{re.escape(before)}(?P<{_GROUP}>{answer}){re.escape(after)}"
 
     def _quote(self, answer: str) -> str:
         return json.dumps(answer, ensure_ascii=False)[1:-1] if self.quoting == "json" else answer
@@ -196,7 +212,8 @@ def answer_format(name: str, kind: AnswerKind, reasoning: bool = False) -> Answe
     Raises TaskError where the name is unknown, or its answers are of another kind.
     """
     if "{answer}" in name:
-        return AnswerFormat("custom", name, kind, reasoning=reasoning)
+        digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+        return AnswerFormat(f"custom-{digest}", name, kind, reasoning=reasoning)
     if name not in _NAMED:
         raise TaskError(
             f"answer format {name!r} is unknown{did_you_mean(name, _NAMED)}; or a template such as 'Answer: {{answer}}'"

@@ -14,7 +14,10 @@ from typing import Protocol
 LETTERS = string.ascii_uppercase
 
 # The words that announce an answer; the last announcement in a completion counts, as reasoning comes first.
-_LEAD_IN = re.compile(r"\b(?:answer|result|reply|option|choice)\b[*_\"']*(?:\s+is)?\s*[:=]?[*_\s]*", re.IGNORECASE)
+_AFTER_LEAD_IN = r"\b[*_\"']*(?:\s+is)?\s*[:=]?[*_\s]*"
+_ANSWER_LEAD_IN = re.compile(rf"\b(?:answer|result|reply){_AFTER_LEAD_IN}", re.IGNORECASE)
+_OPTION_LEAD_IN = re.compile(rf"\b(?:option|choice){_AFTER_LEAD_IN}", re.IGNORECASE)
+_LEAD_IN = re.compile(rf"\b(?:answer|result|reply|option|choice){_AFTER_LEAD_IN}", re.IGNORECASE)
 _DECORATION = "*_`\"'“”‘’[](){}<>$\\ \t"
 
 
@@ -26,12 +29,17 @@ class AnswerKind(Protocol):
         """The word that stands for the answer in an instruction: `LETTER`, `NUMBER`."""
         ...
 
+    @property
+    def fills_its_line(self) -> bool:
+        """Whether an answer goes on to the end of its line where nothing in the template closes it."""
+        ...
+
     def pattern(self, choices: Sequence[str]) -> str:
-        """A regular expression, without groups, for one answer."""
+        """A regular expression for one answer."""
         ...
 
     def write(self, value: object) -> str:
-        """A gold value of the data as a model should answer it."""
+        """A gold value of the data as a model should answer it. Raises ValueError where it is no such answer."""
         ...
 
     def normalize(self, answer: str) -> str:
@@ -48,6 +56,7 @@ class Letter:
     """One option's letter. Strict: upper case, and one of the letters on offer."""
 
     placeholder: str = "LETTER"
+    fills_its_line: bool = False
 
     def pattern(self, choices: Sequence[str]) -> str:
         return f"[{LETTERS[: len(choices)] or LETTERS}]"
@@ -67,14 +76,18 @@ class Letter:
         # A small letter before another word is an article or a pronoun: "answer: a dog".
         letter = rf"([{letters}](?![\w'’])|[{letters.lower()}](?!\s*[\w'’]))"
         opening = r"[*_`\"'(\[{$]*"
-        said = _plain(_announced(text))
-        as_option = [place for place, choice in enumerate(choices) if len(said) > 1 and _plain(choice) == said]
-        if as_option:
-            return LETTERS[as_option[0]]
-        announced = re.findall(rf"(?i:{_LEAD_IN.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
+        said = _announced(text)
+        as_option = _option_meant(said, choices)
+        if as_option is not None and len(_plain(said)) > 1:
+            return LETTERS[as_option]
+        announced, named = (
+            re.findall(rf"(?i:{lead_in.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
+            for lead_in in (_ANSWER_LEAD_IN, _OPTION_LEAD_IN)
+        )
         boxed = re.findall(rf"\\boxed\s*\{{\s*\(?{letter}\)?\s*\}}", text)
         alone = re.findall(rf"^\s*{opening}{letter}(?=[)\]}}*_`\"'$.:,]|\s*$)", text)
-        for found in (announced, boxed, alone):
+        # "Option A" may be named to be rejected: what is said to be the answer comes first.
+        for found in (announced, boxed, alone, named):
             if found:
                 return str(found[-1]).upper()
         option = Option().find(text, choices)
@@ -86,6 +99,7 @@ class Option:
     """The text of one option, copied out exactly."""
 
     placeholder: str = "TEXT OF THE OPTION"
+    fills_its_line: bool = False
 
     def pattern(self, choices: Sequence[str]) -> str:
         # Longest first: an option may be the beginning of another.
@@ -99,15 +113,15 @@ class Option:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The option that the answer's text is, or else the only one (or the one farthest back) named in it."""
-        said = _plain(_announced(text))
-        for choice in choices:
-            if _plain(choice) == said:
-                return choice
+        meant = _option_meant(_announced(text), choices)
+        if meant is not None:
+            return choices[meant]
         plain_text = f" {_plain(text)} "
+        plain = [_plain(choice) for choice in choices]
         named = []
         for choice in choices:
             start = plain_text.rfind(f" {_plain(choice)} ")
-            if start >= 0 and _plain(choice):
+            if start >= 0 and plain.count(_plain(choice)) == 1:
                 # By its end, then its length: an option inside a longer one that ends there was not meant by itself.
                 named.append((start + len(_plain(choice)), len(_plain(choice)), choice))
         return max(named)[2] if named else None
@@ -118,13 +132,17 @@ class Number:
     """A decimal number; `-5`, `1,234`, `$18` and `18.00` compare by value."""
 
     placeholder: str = "NUMBER"
+    fills_its_line: bool = False
 
     def pattern(self, choices: Sequence[str]) -> str:
         return r"-?\d+(?:\.\d+)?"
 
     def write(self, value: object) -> str:
         # A float's own text may have an exponent, or a .0 that nobody would answer.
-        return self.normalize(format(Decimal(repr(value)), "f") if isinstance(value, float) else str(value))
+        text = format(Decimal(repr(value)), "f") if isinstance(value, float) else str(value).strip()
+        if re.fullmatch(rf"-?\$?{_NUMBER}%?\.?", text) is None:
+            raise ValueError(f"{text!r} is no decimal number")
+        return self.normalize(text.replace("$", ""))
 
     def normalize(self, answer: str) -> str:
         match = re.search(_NUMBER, answer)
@@ -149,6 +167,7 @@ class ShortText:
     """A name or a few words; case, accents, punctuation and articles do not count."""
 
     placeholder: str = "ANSWER"
+    fills_its_line: bool = True
 
     def pattern(self, choices: Sequence[str]) -> str:
         return r"[^\n]*?\S"
@@ -175,6 +194,7 @@ class YesNo:
     """Yes or no."""
 
     placeholder: str = "yes/no"
+    fills_its_line: bool = False
 
     def pattern(self, choices: Sequence[str]) -> str:
         return "yes|no"
@@ -189,11 +209,15 @@ class YesNo:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last announced word, else the one that opens the text, else the last of all; true and false count too."""
-        word = r"\b(yes|no|true|false)\b"
+        word = r"\b(not\s+)?(yes|no|true|false)\b"
         announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*{word}", text, re.I)
         opening = re.findall(rf"^\W*{word}", text, re.I)
         found = announced or opening or re.findall(word, text, re.I)
-        return self.write(found[-1].casefold()) if found else None
+        if not found:
+            return None
+        negated, last = found[-1]
+        said = self.write(last.casefold())
+        return {"yes": "no", "no": "yes"}[said] if negated else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +226,10 @@ class Pattern:
 
     regex: str
     placeholder: str = "ANSWER"
+    fills_its_line: bool = False
 
     def pattern(self, choices: Sequence[str]) -> str:
-        # The user's groups must not be counted among ours.
-        return re.sub(r"(?<!\\)\((?!\?)", "(?:", self.regex)
+        return self.regex
 
     def write(self, value: object) -> str:
         return str(value).strip()
@@ -215,14 +239,14 @@ class Pattern:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last match, as a word of its own."""
-        found = re.findall(rf"(?<!\w)(?:{self.pattern(choices)})(?!\w)", text)
+        found = [match.group() for match in re.finditer(rf"(?<!\w)(?:{self.regex})(?!\w)", text)]
         return found[-1] if found else None
 
 
 LETTER, OPTION, NUMBER, SHORT_TEXT, YES_NO = Letter(), Option(), Number(), ShortText(), YesNo()
 
 # A minus counts as a sign only where nothing that could be subtracted from stands before it: "5-3" holds 5 and 3.
-_NUMBER = r"(?:(?<![\w)])[-−])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_NUMBER = r"(?:(?<![\w)])[-−])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)"
 
 
 def _announced(text: str) -> str:
@@ -231,13 +255,32 @@ def _announced(text: str) -> str:
     return text[ends[-1] :] if ends and text[ends[-1] :].strip() else text
 
 
+def _option_meant(said: str, choices: Sequence[str]) -> int | None:
+    """The place of the option that `said` is: to the letter, or else in plain words that no other option shares."""
+    exact = said.strip().rstrip(".")
+    for place, choice in enumerate(choices):
+        if choice.strip().rstrip(".") == exact:
+            return place
+    plain = [_plain(choice) for choice in choices]
+    found = _plain(said)
+    return plain.index(found) if plain.count(found) == 1 else None
+
+
+# Marks that tell answers apart: a minus, a decimal point, "C#" and "C++".
+_TELLING = re.compile(r"(?<!\w)[-−](?=\.?\d)|(?<=\d)\.(?=\d)|(?<=[\w+#])[+#]")
+
+
 def _plain(text: str) -> str:
-    """`text` in lower case without accents, punctuation, articles and doubled spaces (as SQuAD compares answers)."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    """`text` in lower case without accents, punctuation, articles and doubled spaces (as SQuAD compares answers).
+
+    Marks that tell answers apart stay; a text of nothing but marks is left as it is.
+    """
+    decomposed = unicodedata.normalize("NFKD", text.casefold()).replace("−", "-")
+    telling = {match.start() for match in _TELLING.finditer(decomposed)}
     kept = "".join(
-        " " if unicodedata.category(char)[0] in "PSZ" or char.isspace() else char
-        for char in decomposed
+        " " if place not in telling and (unicodedata.category(char)[0] in "PSZ" or char.isspace()) else char
+        for place, char in enumerate(decomposed)
         if not unicodedata.combining(char)
     )
     words = [word for word in kept.split() if word not in ("a", "an", "the")]
-    return " ".join(words or kept.split())
+    return " ".join(words or kept.split()) or " ".join(text.split())

@@ -133,8 +133,10 @@ class TokenizerChatTemplate:
 
     @property
     def hash(self) -> str:
-        """Hash of the template's source."""
-        return hashlib.sha256(str(self.tokenizer.get_chat_template()).encode()).hexdigest()[:16]
+        """Hash of the template's source and of what it writes: some write today's date."""
+        turns: list[Message] = [{"role": "user", "content": "a"}]
+        text = f"{self.tokenizer.chat_template}{self.render(turns, open_reply=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def render(self, messages: Sequence[Message], open_reply: bool) -> str:
         """The conversation's text without BOS. Raises ModelError where the template refuses it."""

@@ -37,11 +37,21 @@ def run(spec: Spec, progress: Progress) -> list[Results]:
     Work that an earlier run of the same spec finished is read, not done again. Raises SoftbenchError at anything that
     keeps the run from going on; what was done until then is kept.
     """
-    named = (get_task(name, spec.formulation, spec.answer_format, spec.include_path) for name in spec.tasks)
-    tasks = {task.name: task for task in named}
-    loaded = [(task, load_data(task, spec.data_dir)) for task in tasks.values()]
+    loaded = load_tasks(spec)
     check_output(spec.output_path)
     return [run_model(model, spec, loaded, progress) for model in spec.models]
+
+
+def load_tasks(spec: Spec) -> list[tuple[Task, TaskData]]:
+    """The tasks of `spec` with their data, each once. Raises SpecError where two that differ have one name."""
+    loaded: dict[str, tuple[Task, TaskData]] = {}
+    for name in dict.fromkeys(spec.tasks):
+        task = get_task(name, spec.formulation, spec.answer_format, spec.include_path)
+        data = load_data(task, spec.data_dir)
+        other = loaded.setdefault(task.name, (task, data))
+        if (other[0].template_hash, other[1]) != (task.template_hash, data):
+            raise SpecError(f"two tasks are called {task.name!r} and differ; give one another name in its file")
+    return list(loaded.values())
 
 
 def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData]], progress: Progress) -> Results:
@@ -166,8 +176,9 @@ def shot_pool(data: TaskData, num_fewshot: int) -> list[Sample]:
         return list(data.tune)
     pool = list(data.shots)
     counts = Counter(sample.group for sample in pool)
+    shown = {repr(sample.fields) for sample in pool}
     for sample in data.tune:
-        if counts[sample.group] < num_fewshot:
+        if counts[sample.group] < num_fewshot and repr(sample.fields) not in shown:
             pool.append(sample)
             counts[sample.group] += 1
     return pool
@@ -238,17 +249,20 @@ def make_prompts(
 def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:
     """The shots of the sample's group; raises DataError where there are some, but none for this group."""
     if prepared.shots and sample.group not in prepared.shots:
-        raise DataError(f"sample {sample.id!r}: group {sample.group!r} has no samples to draw shots from")
+        raise DataError(f"sample {sample.id!r}: group {sample.group!r} has too few samples to draw shots from")
     return prepared.shots.get(sample.group, ())
 
 
 def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | None, scores: Any) -> Record:
     """Parse and judge one sample."""
     sample, answer_format = job.test[doc_id], job.task.answer_format
-    parsed = lenient = None
+    parsed = lenient = correct = lenient_correct = None
     if completion is not None:
         parsed = parse_completion(completion, answer_format, sample.choices)
+        correct = answer_format.is_right(parsed.answer, sample.answers)
         lenient = answer_format.find(completion.text, sample.choices)
+        lenient_correct = answer_format.is_right(lenient, sample.answers)
+        lenient_correct |= correct and answer_format.lenient_includes_strict
     return Record(
         doc_id=doc_id,
         sample=sample,
@@ -258,9 +272,9 @@ def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | 
         completion=completion,
         status=None if parsed is None else parsed.status,
         answer=None if parsed is None else parsed.answer,
-        correct=None if parsed is None else answer_format.is_right(parsed.answer, sample.answers),
+        correct=correct,
         lenient_answer=lenient,
-        lenient_correct=None if completion is None else answer_format.is_right(lenient, sample.answers),
+        lenient_correct=lenient_correct,
         choice_scores=scores,
         choice_correct=choices_correct(scores, prompt.continuations, sample.gold),
     )

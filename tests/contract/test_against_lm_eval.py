@@ -170,6 +170,14 @@ def test_a_folder_may_hold_tasks_of_both_schemas(data_dir: Path, tmp_path: Path)
     assert (len(data.tune), len(data.validation), len(data.test)) == (40, 40, 40)
 
 
+def test_formulation_and_format_are_the_harnesss(data_dir: Path, tmp_path: Path) -> None:
+    path = write_task("arc_easy", data_dir, tmp_path)
+    for arguments in ((f"{path}:mcf",), (str(path), None, "json")):
+        with pytest.raises(TaskError, match="is put as lm-evaluation-harness puts it; drop formulation"):
+            get_task(*arguments)
+    assert get_task(f"{path}:cf").name == "lm_eval/arc_easy_here"
+
+
 def test_what_is_not_supported_is_said(data_dir: Path, tmp_path: Path) -> None:
     for name, more, message in (
         ("arc_easy", "output_type: loglikelihood\n", "is of kind 'loglikelihood'; supported are multiple_choice and"),

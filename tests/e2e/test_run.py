@@ -12,17 +12,18 @@ from rich.console import Console
 
 from softbench import pipeline
 from softbench.engines.fake import FakeEngine
-from softbench.errors import DataError, OutputError, PromptTooLong
+from softbench.errors import DataError, OutputError, PromptTooLong, SpecError
 from softbench.files import safe_name
-from softbench.pipeline import run, shot_pool
+from softbench.pipeline import Job, make_record, run, shot_pool
 from softbench.records import RecordFile, read_records, record_to_line
 from softbench.report.progress import LineProgress
 from softbench.results import JobResult, Results
-from softbench.spec import Spec, read_spec
+from softbench.spec import Spec, ZeroShotSpec, read_spec
 from softbench.tasks import get_task, load_data
-from softbench.types import Completion, Prompt
+from softbench.types import Completion, Prompt, Sample
 
 QUIET = LineProgress(Console(quiet=True))
+SAMPLE = Sample("s", {"question": "Which film?"}, ("Dune: Part Two",))
 
 
 def spec_of(out: Path, **overrides: Any) -> Spec:
@@ -240,6 +241,26 @@ def test_shots_are_no_test_samples(tmp_path: Path) -> None:
             line.removeprefix("Country: ") for line in record.prompt.text.splitlines() if line.startswith("Country")
         }
         assert shown & tested == {record.sample.fields["country"]}
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
+    paths = []
+    for place, question in enumerate(("{{ q }}", "Q: {{ q }}")):
+        (tmp_path / str(place)).mkdir()
+        path = tmp_path / str(place) / "t.yaml"
+        path.write_text(f"task: mine\ndata: rows.json\nquestion: '{question}'\nanswers: a\n")
+        (path.parent / "rows.json").write_text(json.dumps([{"q": f"{n}?", "a": str(n)} for n in range(20)]))
+        paths.append(str(path))
+    with pytest.raises(SpecError, match="two tasks are called 'mine' and differ"):
+        run(spec_of(tmp_path / "out", tasks=paths), QUIET)
+    [results] = run(spec_of(tmp_path / "out", tasks=[paths[0], paths[0]], methods=["zero_shot"]), QUIET)
+    assert len(results.jobs) == 1
+
+
+def test_a_right_strict_answer_is_right_leniently_too(tmp_path: Path) -> None:
+    job = Job(get_task("trivia_qa"), None, [SAMPLE], ZeroShotSpec(), None, 0, "x", None)  # type: ignore[arg-type]
+    record = make_record(job, 0, Prompt("s", "", ""), Completion("Dune: Part Two", "stop", 1, 1), ())
+    assert (record.correct, record.lenient_answer, record.lenient_correct) == (True, "Part Two", True)
 
 
 def test_conversations_are_recorded_with_their_template(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softbench.engines.fake import FakeChatTemplate
-from softbench.errors import ModelError
+from softbench.errors import ModelError, SpecError
 from softbench.models import LoadedModel, with_chat_template
 from softbench.rows import encode_pairs, lay_out
 from softbench.tasks import get_task, load_data, render_chat_prompt, render_prompt
@@ -46,20 +46,34 @@ def test_shots_may_be_turns() -> None:
 
 
 def test_the_assistant_may_be_given_a_beginning() -> None:
-    for prefix, target in (("Sure:", " -> "), ("Sure: ", "-> ")):
+    for prefix in ("Sure:", "Sure: "):
         prompt = render_chat_prompt(TASK, SAMPLE, (), FakeChatTemplate(), ChatSettings(assistant_prefix=prefix))
-        assert prompt.text.endswith(f"<assistant>{prefix}")
-        assert prompt.target.startswith(target)
+        assert prompt.text.endswith("<assistant>Sure:")
+        assert prompt.target.startswith(" -> ")
+    with pytest.raises(SpecError, match="the assistant prefix '->' is a part of the answer format"):
+        render_chat_prompt(TASK, SAMPLE, (), FakeChatTemplate(), ChatSettings(assistant_prefix="-> "))
 
 
-@pytest.mark.parametrize(("gap", "target"), [("", "->"), (" ", " ->"), ("\n\n", "\n\n->")])
+@pytest.mark.parametrize(
+    ("gap", "text", "target"),
+    [
+        ("", "", "->"),
+        (" ", "", " ->"),
+        ("\n\n", "\n\n", "->"),
+        ("<think>\n\n</think>\n", "<think>\n\n</think>\n", "->"),
+    ],
+)
 def test_the_template_says_what_parts_a_reply_from_the_prompt(
-    gap: str, target: str, tiny: Callable[[str], LoadedModel]
+    gap: str, text: str, target: str, tiny: Callable[[str], LoadedModel]
 ) -> None:
+    """A line end or an empty block of thoughts belongs to the prompt: in a completion it would end it."""
     inner = TURNS.replace("<{{ m.role }}>{{", "<{{ m.role }}>{{ gap if m.role == 'assistant' else '' }}{{")
     template = f"{{% set gap = {gap!r} %}}{inner}{{% if add_generation_prompt %}}<assistant>{{% endif %}}"
     _, chat = with_chat_template(chatty(tiny("llama"), template))
-    assert render_chat_prompt(TASK, SAMPLE, (), chat, ChatSettings()).target.startswith(target)
+    prompt = render_chat_prompt(TASK, SAMPLE, (), chat, ChatSettings())
+    assert prompt.text.endswith(f"<assistant>{text}")
+    assert prompt.target.startswith(target)
+    assert not any(stop in prompt.target for stop in TASK.stop)
 
 
 @pytest.mark.parametrize("in_template", [True, False])

@@ -132,7 +132,7 @@ def test_a_name_says_formulation_and_format() -> None:
     assert get_task("arc_easy").name == "arc_easy:mcf"
     assert get_task("arc_easy:sentence_letter").name == "arc_easy:mcf"
     assert get_task("arc_easy:json:generation").name == "arc_easy:generation:json"
-    assert get_task("arc_easy", "mcf", "Option {answer}").name == "arc_easy:mcf:custom"
+    assert get_task("arc_easy", "mcf", "Option {answer}").name.startswith("arc_easy:mcf:custom-")
     assert get_task("gsm8k").name == "gsm8k"
     assert get_task("gsm8k:boxed").name == "gsm8k:boxed"
     assert get_task("capitals:json").name == "capitals:json"
@@ -195,7 +195,12 @@ def test_the_right_option_is_named_by_place_letter_or_text(
         ("task: a\ndata: b.csv\nquestion: c\nanswers: d\nformulations: [cf]", "an open question has the formulation"),
         (QUIZ + "max_new_tokens: 0", "max_new_tokens: "),
         (QUIZ + "pattern: a", "'pattern' says what an open answer looks like; drop 'options'"),
-        ("task: a\ndata: b.csv\nquestion: c\nanswers: d\npattern: '('", "pattern '\\(' is wrong"),
+        ("task: a\ndata: b.csv\nquestion: '{{ c }}'\nanswers: d\npattern: '('", "pattern '\\(' is wrong"),
+        ("task: a\ndata: b.csv\nquestion: '{{ c }}'\nanswers: d\npattern: '(?i)a'", "pattern .* is wrong"),
+        ("task: a\ndata: b.csv\nquestion: c\nanswers: d", "question 'c' shows no field: write {{ NAME }}"),
+        (QUIZ + "same_if: [qestion]", "same_if names 'qestion'; did you mean 'question'?"),
+        (QUIZ + "answers: a", "'answers' is for open questions, and 'options' makes it multiple choice; drop one"),
+        (QUIZ + 'cue: "\\ud800"', "is not YAML"),
     ],
 )
 def test_a_definition_that_is_wrong_is_one_clear_error(tmp_path: Path, definition: str, message: str) -> None:
@@ -210,11 +215,62 @@ def test_a_definition_that_is_wrong_is_one_clear_error(tmp_path: Path, definitio
         ([*ROWS, {"question": "q", "choices": ["a", "b"], "answer": 7}], "gold 7 must be one option's place"),
         ([*ROWS, {"question": "q", "choices": "a", "answer": 0}], "1 options; 2 to 26 are wanted"),
         ([], "has no test samples"),
+        ([*ROWS, {"question": "q", "choices": ["a", None], "answer": 0}], "None is neither a text nor a number"),
+        ([*ROWS, {"question": "q", "choices": ["a", ""], "answer": 0}], "an option is empty"),
+        ([*ROWS, {"question": "q", "choices": ["a", ["b"]], "answer": 0}], "is neither a text nor a number"),
+        ([*ROWS, {"question": float("nan"), "choices": ["a", "b"], "answer": 0}], "Out of range float values"),
     ],
 )
 def test_a_row_that_is_wrong_is_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_data(get_task(str(write_quiz(tmp_path, rows=rows))), None)
+
+
+@pytest.mark.parametrize(
+    ("question", "row"), [("{{ question + '?' }}", {"question": 1}), ("{{ question[:3] }}", {"question": None})]
+)
+def test_a_template_that_fails_on_one_row_is_told_with_it(tmp_path: Path, question: str, row: dict[str, Any]) -> None:
+    path = write_quiz(tmp_path, QUIZ.replace("Question: {{ question }}", question), [*ROWS, {**ROWS[0], **row}])
+    with pytest.raises(TaskError, match="template failed on sample '"):
+        load_data(get_task(str(path)), None)
+
+
+def test_values_that_json_can_not_hold_are_texts(tmp_path: Path) -> None:
+    import datetime
+
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{**row, "question": datetime.datetime(2020, 1, place + 1)} for place, row in enumerate(ROWS)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "quiz.parquet")
+    data = load_data(get_task(str(write_quiz(tmp_path, QUIZ.replace("quiz.jsonl", "quiz.parquet")))), None)
+    assert data.test[0].fields["question"].startswith("2020-01-")
+
+
+def test_ids_are_each_samples_own(tmp_path: Path) -> None:
+    for given in (None, "same"):
+        data = load_data(get_task(str(write_quiz(tmp_path, rows=[{**row, "id": given} for row in ROWS]))), None)
+        assert len({sample.id for sample in data.test}) == len(data.test) == 5
+
+
+def test_generators_of_an_expression_are_lists(tmp_path: Path) -> None:
+    definition = "task: a\ndata: quiz.jsonl\nquestion: '{{ q }}'\nanswers: a | unique\n"
+    rows = [{"q": str(n), "a": [f"x{n}", f"x{n}", "y"]} for n in range(6)]
+    data = load_data(get_task(str(write_quiz(tmp_path, definition, rows))), None)
+    assert [len(sample.answers) for sample in data.test] == [2, 2, 2]
+
+
+def test_a_column_with_a_space_in_its_name_can_be_shown(tmp_path: Path) -> None:
+    definition = QUIZ.replace("{{ question }}", "{{ row['my question'] }}")
+    rows = [{**row, "my question": f"Mine {place}?"} for place, row in enumerate(ROWS)]
+    task = get_task(str(write_quiz(tmp_path, definition, rows)))
+    assert "Question: Mine " in render_prompt(task, load_data(task, None).test[0]).text
+
+
+def test_a_composed_and_a_decomposed_accent_are_one(tmp_path: Path) -> None:
+    rows = [{**ROWS[0], "question": f"{word} {place}"} for place in range(9) for word in ("caf\u00e9", "cafe\u0301")]
+    data = load_data(get_task(str(write_quiz(tmp_path, rows=rows))), None)
+    assert data.dropped["tune"] + data.dropped["validation"] > 0
 
 
 @pytest.mark.parametrize(
@@ -238,6 +294,8 @@ def test_an_include_path_that_is_no_folder_and_two_tasks_of_one_name_are_refused
     with pytest.raises(TaskError, match="is no folder"):
         get_task("capitals", include_path=tmp_path / "nowhere")
     write_quiz(tmp_path)
+    (tmp_path / "spec.yaml").write_text("models: [a]\ntasks: [my_quiz]\n")
+    assert task_names(tmp_path, own_only=True) == ["my_quiz"]
     (tmp_path / "again.yml").write_text(QUIZ)
     with pytest.raises(TaskError, match="holds two tasks called 'my_quiz'"):
         get_task("my_quiz", include_path=tmp_path)
@@ -261,6 +319,7 @@ def test_unknown_formulations_are_refused() -> None:
         ("a.csv", "a,b\n1\n", "row 1: has more or fewer cells"),
         ("a.csv", "a,b\n1,2,3\n", "row 1: has more or fewer cells"),
         ("a.csv", 'a,b\n"1,2\n', "not CSV"),
+        ("a.csv", "a,a\n1,2\n", "two columns have one name"),
         ("a.parquet", "no", "not Parquet"),
     ],
 )

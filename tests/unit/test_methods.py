@@ -75,12 +75,15 @@ def test_each_group_has_shots_of_its_own() -> None:
             "x": {"x"},
             "y": {"y"},
         }
-    with pytest.raises(SpecError, match="has 4 samples of group 'x'"):
+    with pytest.raises(SpecError, match="num_fewshot is 5 and there are 4 samples to draw from in the largest group"):
         METHODS["few_shot"](num_fewshot=5).prepare(dataclasses.replace(materials(), shot_samples=pool))
+    uneven = labelled("ABABAB", "xxxxyy")
+    shots = METHODS["few_shot"](num_fewshot=3).prepare(dataclasses.replace(materials(), shot_samples=uneven)).shots
+    assert set(shots) == {"x"}
 
 
 def test_more_shots_than_tuning_samples_are_refused() -> None:
-    with pytest.raises(SpecError, match="num_fewshot is 71 and the tuning split has 70 samples"):
+    with pytest.raises(SpecError, match="num_fewshot is 71 and there are 70 samples to draw from"):
         METHODS["few_shot"](num_fewshot=71).prepare(materials())
 
 

@@ -36,16 +36,19 @@ class FewShot:
         groups: dict[str, list[Sample]] = {}
         for sample in materials.shot_samples:
             groups.setdefault(sample.group, []).append(sample)
-        shots = {}
-        for group, samples in groups.items():
-            if self.num_fewshot > len(samples):
-                of_group = f" of group {group!r}" if group else ""
-                raise SpecError(
-                    f"num_fewshot is {self.num_fewshot} and the tuning split has {len(samples)} samples{of_group}; "
-                    "take fewer"
-                )
-            shots[group] = tuple(samples[index] for index in self._choose(samples, materials.seed))
-        return Prepared(shots=shots)
+        most = max((len(samples) for samples in groups.values()), default=0)
+        if self.num_fewshot > most:
+            raise SpecError(
+                f"num_fewshot is {self.num_fewshot} and there are {most} samples to draw from"
+                f"{' in the largest group' if len(groups) > 1 else ''}; take fewer"
+            )
+        return Prepared(
+            shots={
+                group: tuple(samples[index] for index in self._choose(samples, materials.seed))
+                for group, samples in groups.items()
+                if len(samples) >= self.num_fewshot  # whoever asks for another group's is told
+            }
+        )
 
     def _choose(self, samples: Sequence[Sample], seed: int) -> list[int]:
         if self.sampling == "fixed":
@@ -57,4 +60,6 @@ class FewShot:
         for index in generator.permutation(len(samples)):
             by_answer.setdefault(samples[index].answers[0], []).append(int(index))
         rounds = itertools.zip_longest(*by_answer.values())
-        return [index for one in rounds for index in one if index is not None][: self.num_fewshot]
+        chosen = [index for one in rounds for index in one if index is not None][: self.num_fewshot]
+        # In no order that answers could be guessed from.
+        return [chosen[place] for place in generator.permutation(len(chosen))]

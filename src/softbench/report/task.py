@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from softbench.errors import SpecError
 from softbench.scoring.parse import parse_completion
 from softbench.tasks import Task, TaskData, render_prompt, samples_hash
 from softbench.types import Completion, Sample
@@ -13,7 +14,10 @@ def describe_task(task: Task, data: TaskData, num_fewshot: int) -> Text:
     if task.write_prompts is not None:
         [prompt] = task.write_prompts([sample], num_fewshot, 0)
     else:
-        prompt = render_prompt(task, sample, (data.shots or data.tune)[:num_fewshot])
+        pool = [one for one in (data.shots or data.tune) if one.group == sample.group]
+        if len(pool) < num_fewshot:
+            raise SpecError(f"{num_fewshot} worked examples are asked for, and {len(pool)} are there; take fewer")
+        prompt = render_prompt(task, sample, pool[:num_fewshot])
     lines = Text()
     lines.append(f"{task.name}", "bold")
     lines.append(f"  {task.formulation}; {task.source}; licence: {task.licence}\n\n")

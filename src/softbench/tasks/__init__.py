@@ -9,7 +9,13 @@ from softbench.answer_formats import ANSWER_FORMATS, AnswerFormat, answer_format
 from softbench.errors import TaskError, did_you_mean
 from softbench.tasks.arithmetic import arithmetic
 from softbench.tasks.capitals import capitals
-from softbench.tasks.definition import Definition, build_task, builtin_definitions, read_definition
+from softbench.tasks.definition import (
+    Definition,
+    build_task,
+    builtin_definitions,
+    is_definition_file,
+    read_definition,
+)
 from softbench.tasks.elements import elements
 from softbench.tasks.lm_eval_tasks import PREFIX, is_lm_eval_file, lm_eval_task
 from softbench.tasks.loading import TaskData, load_data, samples_hash
@@ -43,12 +49,12 @@ def get_task(
             near = did_you_mean(part, [*get_args(Formulation), *ANSWER_FORMATS])
             raise TaskError(f"task {name!r}: {part!r} is neither a formulation nor an answer format{near}")
     if base.endswith((".yaml", ".yml")) and is_lm_eval_file(Path(base)):
-        return lm_eval_task(base, include_path)
+        return _of_the_harness(base, chosen, format_name, include_path)
     if base.endswith((".yaml", ".yml")):
         return build_task(read_definition(Path(base)), chosen, format_name, Path(base).parent)
     own = included_definitions(include_path)
     if base.startswith(PREFIX):
-        return lm_eval_task(base, include_path)
+        return _of_the_harness(base, chosen, format_name, include_path)
     if base in own:
         definition, folder = own[base]
         return build_task(definition, chosen, format_name, folder)
@@ -65,6 +71,15 @@ def get_task(
         raise TaskError(f"task {base!r} reads answers in its own way; no other answer format fits")
     form = answer_format(format_name, task.answer_format.kind, task.answer_format.reasoning)
     return dataclasses.replace(task, name=f"{task.name}:{form.name}", answer_format=form)
+
+
+def _of_the_harness(
+    name: str, formulation: Formulation | None, format_name: str | None, include_path: Path | None
+) -> Task:
+    task = lm_eval_task(name, include_path)
+    if format_name is not None or formulation not in (None, task.formulation):
+        raise TaskError(f"task {name!r} is put as lm-evaluation-harness puts it; drop formulation and answer format")
+    return task
 
 
 def task_names(include_path: Path | None = None, own_only: bool = False) -> list[str]:
@@ -91,7 +106,7 @@ def included_definitions(include_path: Path | None) -> dict[str, tuple[Definitio
         raise TaskError(f"include path {str(include_path)!r} is no folder; give one that holds task files (*.yaml)")
     found: dict[str, tuple[Definition, Path]] = {}
     for path in sorted([*include_path.glob("*.yaml"), *include_path.glob("*.yml")]):
-        if is_lm_eval_file(path):
+        if is_lm_eval_file(path) or not is_definition_file(path):
             continue
         definition = read_definition(path)
         if definition.task in found:

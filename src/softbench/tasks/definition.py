@@ -10,13 +10,16 @@
 `id`, `group`) are Jinja expressions. Both run in Jinja's sandbox. docs/tasks.md describes every key.
 """
 
+import dataclasses
 import functools
 import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import jinja2
 import jinja2.meta
@@ -107,6 +110,8 @@ class Definition(_Strict):
     def _whole(self) -> Self:
         if (self.options is None) != (self.gold is None):
             raise ValueError("'options' and 'gold' go together: a list of options, and which of them is right")
+        if self.options is not None and self.answers is not None:
+            raise ValueError("'answers' is for open questions, and 'options' makes it multiple choice; drop one")
         if self.options is None and self.answers is None:
             raise ValueError("needs 'options' and 'gold' (multiple choice), or 'answers' (an open question)")
         if self.pattern is not None and (self.options is not None or self.kind is not None):
@@ -132,10 +137,19 @@ def read_definition(path: Path) -> Definition:
     return parse_definition(text, str(path))
 
 
+def is_definition_file(path: Path) -> bool:
+    """Whether a YAML file is a task's: a folder of tasks may hold specs, too."""
+    try:
+        return re.search(r"^task\s*:", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def parse_definition(text: str, name: str) -> Definition:
     """The definition that `text` holds; `name` is what errors call it."""
     try:
         raw = yaml.safe_load(text)
+        json.dumps(raw, ensure_ascii=False, default=str).encode()  # half a surrogate pair is no text
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise TaskError(f"task file {name!r} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
@@ -177,7 +191,7 @@ def build_task(
     _check_templates(definition)
     form = _form(definition, formulation, format_name)
     # A name stands for one way of asking: results of another are not to be taken for it.
-    asked = form.name if form.name != _form(definition, formulation, None).name else None
+    asked = form.name if form != _form(definition, formulation, None) else None
     # A yes/no question needs no list: the form says what the options are.
     lists = definition.options and formulation != "cf" and not (definition.kind and formulation == "generation")
     instruction = definition.instruction or INSTRUCTIONS["options" if lists else _kind_name(definition)]
@@ -232,9 +246,22 @@ def _load(
 ) -> Splits:
     rows = _rows(definition, data_dir, folder)
     return {
-        split: [_sample(definition, formulation, kind, row, f"{split}-{index}") for index, row in enumerate(of_split)]
+        split: with_own_ids(
+            [_sample(definition, formulation, kind, row, f"{split}-{index}") for index, row in enumerate(of_split)]
+        )
         for split, of_split in rows.items()
     }
+
+
+def with_own_ids(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples, each later one of an id with a number behind it: samples are paired by their ids."""
+    seen: Counter[str] = Counter()
+    named = []
+    for sample in samples:
+        seen[sample.id] += 1
+        twice = seen[sample.id] > 1
+        named.append(dataclasses.replace(sample, id=f"{sample.id}~{seen[sample.id]}") if twice else sample)
+    return named
 
 
 def _rows(definition: Definition, data_dir: Path | None, folder: Path | None) -> Mapping[Split, Sequence[Row]]:
@@ -279,10 +306,12 @@ def split_rows(rows: Sequence[Row]) -> dict[Split, list[Row]]:
 
 
 def _sample(definition: Definition, formulation: Formulation, kind: AnswerKind, row: Row, default_id: str) -> Sample:
-    name = row.get("id", default_id) if definition.id is None else None
+    sample_id = default_id
     try:
-        sample_id = str(name if definition.id is None else _evaluate(definition.id, row))
-        fields = {key: row[key] for key in sorted(_variables(definition.question)) if key in row}
+        name = row.get("id") if definition.id is None else _evaluate(definition.id, row)
+        sample_id = default_id if name is None else str(name)
+        known = {**row, "row": row}
+        fields = {key: _as_json(known[key]) for key in sorted(_variables(definition.question)) if key in known}
         solution = "" if definition.reasoning is None else str(_evaluate(definition.reasoning, row))
         reasoning = "\n".join(line.strip() for line in solution.splitlines() if line.strip())
         group = "" if definition.group is None else str(_evaluate(definition.group, row))
@@ -291,11 +320,14 @@ def _sample(definition: Definition, formulation: Formulation, kind: AnswerKind, 
             return Sample(sample_id, fields, answers, (), None, reasoning, group)
         # One line an option: a completion ends with its line.
         options = [" ".join(str(one).split()) for one in _listed(_evaluate(definition.options, row))]
+        if not all(options):
+            raise ValueError("an option is empty")  # noqa: TRY301  # told with the row's name below
         gold = gold_index(_evaluate(definition.gold, row), options)
     except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        raise DataError(f"task {definition.task!r}: row {name or default_id!r} does not fit: {error}") from error
+        raise DataError(f"task {definition.task!r}: row {sample_id!r} does not fit: {error}") from error
     if definition.shuffle_options:
-        order = sorted(range(len(options)), key=lambda i: hashlib.sha256(f"{sample_id} {i}".encode()).hexdigest())
+        salt = repr(fields)
+        order = sorted(range(len(options)), key=lambda i: hashlib.sha256(f"{salt} {i}".encode()).hexdigest())
         options, gold = [options[index] for index in order], order.index(gold)
     answer = LETTERS[gold] if formulation == "mcf" else kind.write(options[gold])
     return Sample(sample_id, fields, (answer,), tuple(options), gold, reasoning, group)
@@ -329,7 +361,22 @@ def gold_index(value: object, options: Sequence[str]) -> int:
 
 
 def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    """`value` as a list of texts, numbers and truth values. Raises TypeError at anything else in it."""
+    single = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    items = [value] if single else list(cast("Iterable[object]", value))
+    for item in items:
+        if not isinstance(item, str | int | float):
+            raise TypeError(f"{item!r} is neither a text nor a number")
+    return items
+
+
+def _as_json(value: object) -> object:
+    """`value`, or its text where a record could not hold it. Raises ValueError at NaN and infinities."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except TypeError:
+        return str(value)
+    return value
 
 
 @functools.cache
@@ -343,7 +390,7 @@ def _expression(source: str) -> Any:
 
 
 def _evaluate(source: str, row: Row) -> Any:
-    value = _expression(source)(**{"row": row, **{key: one for key, one in row.items() if key.isidentifier()}})
+    value = _expression(source)({**row, "row": row})
     if isinstance(value, jinja2.Undefined):
         raise LookupError(f"{source!r} finds nothing in it (it has {', '.join(row)})")  # noqa: TRY004  # a lack
     return value
@@ -364,7 +411,15 @@ def _check_templates(definition: Definition) -> None:
             _variables(source) if key == "question" else _expression(source)
         except jinja2.TemplateError as error:
             raise TaskError(f"task {definition.task!r}: {key} {source!r} is not Jinja: {error}") from error
+    fields = _variables(definition.question)
+    if not fields:
+        raise TaskError(
+            f"task {definition.task!r}: question {definition.question!r} shows no field: write {{{{ NAME }}}}"
+        )
+    for name in definition.same_if:
+        if name not in fields:
+            raise TaskError(f"task {definition.task!r}: same_if names {name!r}{did_you_mean(name, fields)}")
     try:
-        re.compile(definition.pattern or "")
+        re.compile(f"a(?P<softbench_answer>{definition.pattern or ''})b")
     except re.error as error:
         raise TaskError(f"task {definition.task!r}: pattern {definition.pattern!r} is wrong: {error}") from error

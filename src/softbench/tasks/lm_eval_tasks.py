@@ -83,6 +83,7 @@ class HarnessForm:
     task: Any = field(repr=False, compare=False)
     template: str = "(what the harness's filter takes)"
     reads_cut_text: bool = True
+    lenient_includes_strict: bool = False
 
     def instruction(self) -> str:
         """None: the harness's prompts hold what they need."""

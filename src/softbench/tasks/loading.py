@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from softbench.errors import DataError
 from softbench.tasks.near_duplicates import count_near_duplicates
-from softbench.tasks.task import SHOT_SEPARATOR, Splits, Task
+from softbench.tasks.task import SHOT_SEPARATOR, Splits, Task, render_prompt
 from softbench.types import Sample, Split
 
 
@@ -52,6 +53,8 @@ def load_data(task: Task, data_dir: Path | None) -> TaskData:
         )
     for sample in (*tune, *validation, *shots, *test):
         _check_gold(task, sample)
+        if task.write_prompts is None:
+            render_prompt(task, sample)  # a template may fail on one row alone
     dropped: dict[Split, int] = {
         "tune": len(tune_split) - len(tune),
         "validation": len(validation_split) - len(validation),
@@ -64,7 +67,8 @@ def load_data(task: Task, data_dir: Path | None) -> TaskData:
 def content_hash(sample: Sample, same_if: Collection[str] = ()) -> str:
     """Hash of what is asked, blind to case and spacing: options do not count, as they are reordered or redrawn."""
     asked = " ".join(str(value) for name, value in sorted(sample.fields.items()) if not same_if or name in same_if)
-    return hashlib.sha256(" ".join(asked.casefold().split()).encode()).hexdigest()
+    plain = unicodedata.normalize("NFKC", asked).casefold()
+    return hashlib.sha256(" ".join(plain.split()).encode()).hexdigest()
 
 
 def samples_hash(samples: Iterable[Sample]) -> str:

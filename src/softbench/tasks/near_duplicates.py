@@ -1,5 +1,6 @@
 """Counts questions that resemble one another: leaks that a hash of the whole text does not see."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def runs_of_words(sample: Sample) -> list[str]:
     """The distinct runs of three words of a sample's fields and of each option; a shorter text is one run."""
     runs: dict[str, None] = {}
     for text in (*sample.fields.values(), *sample.choices):
-        words = "".join(char if char.isalnum() else " " for char in str(text).casefold()).split()
+        plain = unicodedata.normalize("NFKC", str(text)).casefold()
+        words = "".join(char if char.isalnum() else " " for char in plain).split()
         for start in range(max(1, len(words) - WORDS + 1)):
             runs[" ".join(words[start : start + WORDS])] = None
     return list(runs)

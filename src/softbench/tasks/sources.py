@@ -32,7 +32,8 @@ def read_file(path: Path) -> list[Row]:
         return _READERS[path.suffix](path)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
-            f"no file {str(path)!r}; --data-dir (or SOFTBENCH_DATA) must hold one folder a benchmark"
+            f"no file {str(path)!r}; give one, or where it is a benchmark's, --data-dir DIR (or SOFTBENCH_DATA), where "
+            "DIR holds one folder a benchmark"
         ) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}") from error
@@ -74,6 +75,9 @@ def _read_csv(path: Path) -> list[Row]:
         rows = list(reader)
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: not CSV ({error})") from error
+    header = list(reader.fieldnames or ())
+    if len(set(header)) < len(header):
+        raise DataError(f"{path}: two columns have one name; the header is {', '.join(header)}")
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise DataError(f"{path}, row {number}: has more or fewer cells than the header")

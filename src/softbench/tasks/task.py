@@ -12,7 +12,7 @@ import jinja2.sandbox
 
 from softbench.answer_formats import AnswerForm
 from softbench.answer_kinds import LETTERS
-from softbench.errors import TaskError
+from softbench.errors import SpecError, TaskError
 from softbench.types import ChatSettings, ChatTemplate, Formulation, Message, Prompt, Sample, Split
 
 Splits = Mapping[Split, Sequence[Sample]]
@@ -104,21 +104,30 @@ def render_chat_prompt(
     else:
         messages.append({"role": "user", "content": render_prompt(task, sample, shots).text})
     text = template.render(messages, open_reply=True)
-    lead = " "
-    if not settings.assistant_prefix:
-        # Whether a space or a line end comes before a reply is the template's to say.
-        reply = _target(task, sample).strip()
-        whole = template.render([*messages, {"role": "assistant", "content": reply}], open_reply=False)
-        found = whole.find(reply, len(text)) if whole.startswith(text) else -1
-        lead = whole[len(text) : found] if found >= 0 else ""
-    elif settings.assistant_prefix[-1].isspace():
-        lead = ""
+    reply = _target(task, sample).strip()
+    prefix = settings.assistant_prefix.rstrip(" ")
+    if prefix and reply.startswith(prefix):
+        raise SpecError(
+            f"the assistant prefix {prefix!r} is a part of the answer format, so that no completion could have the "
+            "form; drop it"
+        )
+    # What comes before a reply (a line end, an empty block of thoughts) is the template's to say.
+    before = prefix or _before_reply(template, messages, text)
+    space = " " if prefix or before.endswith(" ") else ""
     return Prompt(
         sample_id=sample.id,
-        text=text + settings.assistant_prefix,
-        target=lead + _target(task, sample).strip(),
-        continuations=tuple(lead + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
+        text=text + before.removesuffix(" "),
+        target=space + reply,
+        continuations=tuple(space + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
     )
+
+
+def _before_reply(template: ChatTemplate, messages: Sequence[Message], text: str) -> str:
+    """What `template` writes between the end of a prompt, `text`, and the reply to it."""
+    marker = "softbench-reply"
+    whole = template.render([*messages, {"role": "assistant", "content": marker}], open_reply=False)
+    found = whole.find(marker, len(text)) if whole.startswith(text) else -1
+    return whole[len(text) : found] if found >= 0 else ""
 
 
 def _target(task: Task, sample: Sample) -> str:
@@ -136,7 +145,15 @@ def _render_question(task: Task, sample: Sample) -> str:
     choices = list(zip(LETTERS, sample.choices, strict=False))
     try:
         return _template(task.question).render({**sample.fields, "choices": choices}).rstrip()
-    except jinja2.TemplateError as error:
+    except (
+        jinja2.TemplateError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise TaskError(f"task {task.name!r}: template failed on sample {sample.id!r}: {error}; mend it") from error
 
 
