@@ -281,6 +281,47 @@ def rank(
         out.print(Text(f"note: {warning}"), soft_wrap=True)
 
 
+@app.command()
+def track(
+    checkpoints: Annotated[
+        list[str], typer.Argument(help="Runs of checkpoints, OUT/<model>, each named with its step: recipe-step1000.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show how scores rise along training, how noisy they are, and from which step recipes can be told apart."""
+    import json
+
+    from softbench.report.track import track_table, tracks, tracks_dict
+    from softbench.runs import read_run
+
+    found = tracks([read_run(one) for one in checkpoints])
+    if as_json:
+        typer.echo(json.dumps([tracks_dict(one) for one in found], indent=2))
+        return
+    out = Console()
+    for one in found:
+        out.print(track_table(one))
+        out.print()
+
+
+@app.command()
+def power(
+    difference: Annotated[float, typer.Argument(help="Difference in accuracy to be found, such as 0.02.")],
+    discordance: Annotated[float, typer.Argument(help="Share of samples on which the two runs differ, such as 0.1.")],
+    wanted: Annotated[float, typer.Option("--power", help="Chance of finding it.")] = 0.8,
+    alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
+) -> None:
+    """Say how many test samples a paired comparison needs to find a difference."""
+    from softbench.stats.compare import samples_needed
+
+    if not (0 < wanted < 1 and 0 < alpha < 1):
+        raise SpecError(f"--power {wanted} and --alpha {alpha} must lie between 0 and 1")
+    try:
+        typer.echo(samples_needed(difference, discordance, alpha, wanted))
+    except ValueError as error:
+        raise SpecError(f"{error}; the difference is at most the share of samples that differ") from error
+
+
 def _formulation(value: str | None) -> "Formulation | None":
     from softbench.types import Formulation
 
