@@ -220,6 +220,34 @@ def check(
 
 
 @app.command()
+def score(
+    run: Annotated[str, typer.Argument(help="A run's folder, OUT/<model>, or one method of it: FOLDER@METHOD.")],
+    parse: Annotated[bool, typer.Option("--parse", help="Read completions again with today's parsers.")] = False,
+    include_path: IncludePath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compute metrics again from saved records, without a model."""
+    import json
+
+    from softbench.report.score import read_again, score_tables, scores_dict
+    from softbench.runs import read_run
+    from softbench.tasks import get_task
+
+    jobs = read_run(run)
+    records = [
+        read_again(job.records, get_task(job.task, include_path=include_path)) if parse else list(job.records)
+        for job in jobs
+    ]
+    if as_json:
+        typer.echo(json.dumps(scores_dict(jobs, records), indent=2))
+        return
+    out = Console()
+    for table in score_tables(jobs, records):
+        out.print(table)
+        out.print()
+
+
+@app.command()
 def compare(
     before: Annotated[str, typer.Argument(help="A run's folder, OUT/<model>, or one method of it: FOLDER@METHOD.")],
     after: Annotated[str, typer.Argument(help="The run to compare with it.")],

@@ -7,9 +7,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from softbench.backends import BACKENDS, Backend
 from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
@@ -18,11 +20,31 @@ from softbench.methods import METHODS, Materials, Method, has_soft_prompt, load_
 from softbench.records import RecordFile
 from softbench.results import JobResult, Results, write_results
 from softbench.scoring.choices import choices_correct
-from softbench.scoring.parse import parse_completion
+from softbench.scoring.parse import judge
 from softbench.spec import MethodSpec, ModelSpec, Spec
 from softbench.stats import metrics_of
-from softbench.tasks import Task, TaskData, get_task, load_data, render_chat_prompt, render_prompt, samples_hash
-from softbench.types import ChatSettings, Completion, ModelInfo, Prepared, Progress, Prompt, Record, Sample, TuneResult
+from softbench.tasks import (
+    Task,
+    TaskData,
+    get_task,
+    load_data,
+    render_chat_prompt,
+    render_prompt,
+    samples_hash,
+    shuffle_labels,
+)
+from softbench.types import (
+    ChatSettings,
+    Completion,
+    ModelInfo,
+    Prepared,
+    Progress,
+    Prompt,
+    Record,
+    Sample,
+    TuneResult,
+    Verdict,
+)
 
 RECORDS, COST = "records.jsonl", "cost.json"
 
@@ -96,7 +118,13 @@ def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
 def job_label(method: MethodSpec, methods: Sequence[MethodSpec], seed: int | None) -> str:
     """The method's kind, then whatever tells it from others of its kind: `soft_prompt:steps=20:seed=1`."""
     rivals = [other for other in methods if other.kind == method.kind]
-    differing = [name for name in type(method).model_fields if len({getattr(other, name) for other in rivals}) > 1]
+    differing = [
+        name
+        for name in type(method).model_fields
+        # A control is named even where it has no rival.
+        if len({getattr(other, name) for other in rivals}) > 1
+        or (name, getattr(method, name)) == ("labels", "shuffled")
+    ]
     parts = [f"{name}={getattr(method, name)}" for name in differing]
     return ":".join([method.kind, *parts, *([] if seed is None else [f"seed={seed}"])])
 
@@ -138,7 +166,10 @@ def prepare(
         except SoftPromptError as error:
             progress.note(str(error))
     started = time.perf_counter()
-    prompts = make_prompts(job, backend, job.data.tune, Prepared(), 0)
+    tune_samples: Sequence[Sample] = job.data.tune
+    if job.method.labels == "shuffled":
+        tune_samples = shuffle_labels(job.task, tune_samples, np.random.default_rng(job.seed))
+    prompts = make_prompts(job, backend, tune_samples, Prepared(), 0)
     with progress.track(f"{name}: tune", job.method.num_steps) as advance:
         prepared = job.method.prepare(
             Materials(
@@ -255,14 +286,11 @@ def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:
 
 def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | None, scores: Any) -> Record:
     """Parse and judge one sample."""
-    sample, answer_format = job.test[doc_id], job.task.answer_format
-    parsed = lenient = correct = lenient_correct = None
-    if completion is not None:
-        parsed = parse_completion(completion, answer_format, sample.choices)
-        correct = answer_format.is_right(parsed.answer, sample.answers)
-        lenient = answer_format.find(completion.text, sample.choices)
-        lenient_correct = answer_format.is_right(lenient, sample.answers)
-        lenient_correct |= correct and answer_format.lenient_includes_strict
+    sample = job.test[doc_id]
+    if completion is None:
+        verdict: dict[str, Any] = {field.name: None for field in fields(Verdict)}
+    else:
+        verdict = asdict(judge(completion, job.task.answer_format, sample))
     return Record(
         doc_id=doc_id,
         sample=sample,
@@ -270,11 +298,7 @@ def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | 
         seed=job.seed,
         prompt=prompt,
         completion=completion,
-        status=None if parsed is None else parsed.status,
-        answer=None if parsed is None else parsed.answer,
-        correct=correct,
-        lenient_answer=lenient,
-        lenient_correct=lenient_correct,
+        **verdict,
         choice_scores=scores,
         choice_correct=choices_correct(scores, prompt.continuations, sample.gold),
     )

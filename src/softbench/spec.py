@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from softbench.errors import SpecError, did_you_mean
 from softbench.files import safe_name
-from softbench.types import ChatSettings, Formulation
+from softbench.types import ChatSettings, Formulation, Labels
 
 
 class _Strict(BaseModel):
@@ -75,6 +75,7 @@ class SoftPromptSpec(_Strict):
     learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
     warmup_steps: int = Field(5, ge=0, strict=True)
     init: Literal["text", "vocab"] = "text"
+    labels: Labels = "gold"
 
 
 MethodSpec = Annotated[ZeroShotSpec | FewShotSpec | SoftPromptSpec, Field(discriminator="kind")]

@@ -23,6 +23,10 @@ ChoiceNorm = Literal["raw", "per_char", "per_byte", "per_token"]
 """What an option's log-likelihood is divided by before options are compared."""
 
 
+Labels = Literal["gold", "shuffled"]
+"""What is tuned on: the right answers, or a control that gives each question another one's."""
+
+
 class Status(StrEnum):
     """What the strict parser made of a completion."""
 
@@ -89,6 +93,17 @@ class ParsedAnswer:
 
     status: Status
     answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was made of one completion, strictly and leniently; see scoring.parse.judge."""
+
+    status: Status
+    answer: str | None
+    correct: bool
+    lenient_answer: str | None
+    lenient_correct: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,19 @@ def test_shots_are_no_test_samples(tmp_path: Path) -> None:
         assert shown & tested == {record.sample.fields["country"]}
 
 
+def test_a_control_with_shuffled_labels_is_named_and_tuned_on_other_answers(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    methods = [{"kind": "soft_prompt", "labels": labels} for labels in ("gold", "shuffled")]
+    spec = tiny_spec(tiny_folder("llama"), tmp_path, methods=methods, num_fewshot=None)
+    [results] = run(spec, QUIET)
+    assert [job.label for job in results.jobs] == ["soft_prompt:labels=gold", "soft_prompt:labels=shuffled"]
+    assert results.jobs[0].soft_prompt_sha256 != results.jobs[1].soft_prompt_sha256
+    [alone] = run(tiny_spec(tiny_folder("llama"), tmp_path, methods=methods[1:], num_fewshot=None), QUIET)
+    assert alone.jobs[0].label == "soft_prompt:labels=shuffled"
+    assert alone.jobs[0].soft_prompt_sha256 == results.jobs[1].soft_prompt_sha256
+
+
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
     paths = []
     for place, question in enumerate(("{{ q }}", "Q: {{ q }}")):

@@ -1,15 +1,17 @@
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from softbench.answer_formats import AnswerFormat
 from softbench.answer_kinds import LETTER
 from softbench.errors import DataError, TaskError
-from softbench.tasks import Task, get_task, load_data, render_prompt
+from softbench.tasks import Task, get_task, load_data, render_prompt, shuffle_labels
 from softbench.tasks.loading import content_hash, samples_hash
-from softbench.types import Sample, Split
+from softbench.types import Formulation, Sample, Split
 
 
 def sample(text: str, answer: str = "A", choices: tuple[str, ...] = ("one", "two")) -> Sample:
@@ -129,6 +131,32 @@ def test_the_fields_that_make_a_question_the_same_can_be_named() -> None:
     one, other = (Sample(passage, {"question": "q", "passage": passage}, ("A",), ("x", "y"), 0) for passage in "ab")
     assert content_hash(one) != content_hash(other)
     assert content_hash(one, ("question",)) == content_hash(other, ("question",))
+
+
+@pytest.mark.parametrize("name", ["capitals", "gsm8k"])
+def test_shuffled_answers_are_other_questions_answers(name: str, data_dir: Path) -> None:
+    task = get_task(name)
+    tune = load_data(task, data_dir).tune
+    shuffled = shuffle_labels(task, tune, np.random.default_rng(0))
+    assert shuffled == shuffle_labels(task, tune, np.random.default_rng(0))
+    assert [one.fields for one in shuffled] == [one.fields for one in tune]
+    assert Counter(one.answers for one in shuffled) == Counter(one.answers for one in tune)
+    assert sum(one == other for one, other in zip(shuffled, tune, strict=True)) < len(tune) / 20
+    by_answers = {one.answers: one.reasoning for one in tune}
+    assert len(by_answers) < len(tune) or all(by_answers[one.answers] == one.reasoning for one in shuffled)
+
+
+@pytest.mark.parametrize("formulation", ["mcf", "generation"])
+def test_shuffled_options_stay_among_a_questions_own(formulation: Formulation, data_dir: Path) -> None:
+    task = get_task("arc_easy", formulation)
+    tune = load_data(task, data_dir).tune
+    shuffled = shuffle_labels(task, tune, np.random.default_rng(1))
+    assert Counter(one.gold for one in shuffled) == Counter(one.gold for one in tune)
+    for one in shuffled:
+        assert one.gold is not None
+        assert one.answers[0] == ("ABCDE"[one.gold] if formulation == "mcf" else one.choices[one.gold])
+    same = sum(one.gold == other.gold for one, other in zip(shuffled, tune, strict=True))
+    assert same / len(tune) == pytest.approx(0.25, abs=0.04)
 
 
 def test_options_in_another_order_are_the_same_question() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from softbench.types import OnStep, Prepared, Prompt, Sample, Tuner
+from softbench.types import Labels, OnStep, Prepared, Prompt, Sample, Tuner
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class Method(Protocol):
     @property
     def num_steps(self) -> int:
         """Tuning steps that `prepare` takes."""
+        ...
+
+    @property
+    def labels(self) -> Labels:
+        """Whether tuning samples keep their right answers."""
         ...
 
     def prepare(self, materials: Materials) -> Prepared:

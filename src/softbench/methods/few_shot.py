@@ -9,7 +9,7 @@ import numpy as np
 
 from softbench.errors import SpecError
 from softbench.methods.base import Materials
-from softbench.types import Prepared, Sample
+from softbench.types import Labels, Prepared, Sample
 
 Sampling = Literal["random", "fixed", "balanced"]
 
@@ -25,6 +25,7 @@ class FewShot:
     num_fewshot: int
     sampling: Sampling = "random"
     num_steps: int = 0
+    labels: Labels = "gold"
 
     @property
     def uses_seed(self) -> bool:

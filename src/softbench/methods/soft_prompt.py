@@ -14,7 +14,7 @@ import safetensors.numpy
 from softbench.errors import SoftPromptError
 from softbench.files import write_atomic, write_json
 from softbench.methods.base import Materials
-from softbench.types import ModelInfo, Prepared, SoftPrompt, TuneSettings
+from softbench.types import Labels, ModelInfo, Prepared, SoftPrompt, TuneSettings
 
 WEIGHTS, CARD = "soft_prompt.safetensors", "soft_prompt.json"
 
@@ -29,6 +29,7 @@ class SoftPromptTuning:
     learning_rate: float
     warmup_steps: int
     init: Literal["text", "vocab"]
+    labels: Labels = "gold"
     uses_seed: bool = True
     num_fewshot: int = 0
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from softbench.methods.base import Materials
-from softbench.types import Prepared
+from softbench.types import Labels, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,7 @@ class ZeroShot:
     uses_seed: bool = False
     num_fewshot: int = 0
     num_steps: int = 0
+    labels: Labels = "gold"
 
     def prepare(self, materials: Materials) -> Prepared:
         """Nothing to prepare."""

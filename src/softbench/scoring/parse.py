@@ -1,9 +1,24 @@
-"""The strict parser: a completion becomes a status and an answer."""
+"""From a completion to a status, an answer, and a verdict."""
 
 from collections.abc import Sequence
 
 from softbench.answer_formats import AnswerForm
-from softbench.types import Completion, ParsedAnswer, Status
+from softbench.types import Completion, ParsedAnswer, Sample, Status, Verdict
+
+
+def judge(completion: Completion, answer_format: AnswerForm, sample: Sample) -> Verdict:
+    """Read a completion strictly and leniently and compare with what `sample` accepts."""
+    parsed = parse_completion(completion, answer_format, sample.choices)
+    correct = answer_format.is_right(parsed.answer, sample.answers)
+    lenient = answer_format.find(completion.text, sample.choices)
+    return Verdict(
+        status=parsed.status,
+        answer=parsed.answer,
+        correct=correct,
+        lenient_answer=lenient,
+        lenient_correct=answer_format.is_right(lenient, sample.answers)
+        or (correct and answer_format.lenient_includes_strict),
+    )
 
 
 def parse_completion(completion: Completion, answer_format: AnswerForm, choices: Sequence[str]) -> ParsedAnswer:

@@ -1,5 +1,6 @@
 """What a benchmark is: its data, its prompt, its answer format and its formulation."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import jinja2
 import jinja2.sandbox
+import numpy as np
 
 from softbench.answer_formats import AnswerForm
 from softbench.answer_kinds import LETTERS
@@ -139,6 +141,28 @@ def choice_answers(task: Task, sample: Sample) -> tuple[str, ...]:
     if task.formulation == "mcf":
         return tuple(LETTERS[: len(sample.choices)])
     return sample.choices
+
+
+def shuffle_labels(task: Task, samples: Sequence[Sample], generator: np.random.Generator) -> list[Sample]:
+    """The samples, each with the answer of another one: a control that has the form of the answers and not their truth.
+
+    Answers move among questions of as many options, so that each letter stays as frequent as it was; an open question's
+    answer moves with the reasoning that leads to it.
+    """
+    shuffled = list(samples)
+    by_size: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        by_size.setdefault(len(sample.choices), []).append(place)
+    for places in by_size.values():
+        for place, other in zip(places, generator.permutation(places), strict=True):
+            giver = samples[other]
+            if giver.gold is None:
+                given = dataclasses.replace(samples[place], answers=giver.answers, reasoning=giver.reasoning)
+            else:
+                answer = choice_answers(task, samples[place])[giver.gold]
+                given = dataclasses.replace(samples[place], answers=(answer,), gold=giver.gold)
+            shuffled[place] = given
+    return shuffled
 
 
 def _render_question(task: Task, sample: Sample) -> str:
