@@ -9,7 +9,8 @@ import pytest
 
 from softbench.errors import DataError, TaskError
 from softbench.tasks import formulations, get_task, load_data, render_prompt, task_names
-from softbench.tasks.definition import builtin_definitions, gold_index
+from softbench.tasks.definition import builtin_definitions
+from softbench.tasks.samples import gold_index
 from softbench.tasks.sources import read_file, read_hub
 
 QUIZ = """\

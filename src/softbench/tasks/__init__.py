@@ -8,10 +8,10 @@ from typing import cast, get_args
 from softbench.answer_formats import ANSWER_FORMATS, AnswerFormat, answer_format
 from softbench.errors import TaskError, did_you_mean
 from softbench.tasks.arithmetic import arithmetic
+from softbench.tasks.build import build_task
 from softbench.tasks.capitals import capitals
 from softbench.tasks.definition import (
     Definition,
-    build_task,
     builtin_definitions,
     is_definition_file,
     read_definition,
