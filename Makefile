@@ -28,8 +28,10 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# The real models want all cores to themselves.
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "not real_model"
+	$(BIN)/python -m pytest -m real_model
 
 $(VENV)/.demo: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
