@@ -72,7 +72,7 @@ def pair(before: Sequence[Record], after: Sequence[Record]) -> list[Outcome]:
             right_before=bool(one.correct),
             parsed_after=by_id[one.sample.id].status is Status.OK,
             right_after=bool(by_id[one.sample.id].correct),
-            knew_before=bool(one.lenient_correct) or any(one.choice_correct.values()),
+            knew_before=bool(one.lenient_correct) or one.choice_correct.get("raw", False),
         )
         for one in before
         if one.status is not None and one.sample.id in by_id
