@@ -8,11 +8,16 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 from softbench.models import LoadedModel, load_model
 from tests.tiny import ARCHITECTURES, save_tiny_model
+
+# The same examples each time, and no deadline: machines that run the tests may be busy.
+hypothesis.settings.register_profile("softbench", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("softbench")
 
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
