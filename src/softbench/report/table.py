@@ -9,7 +9,7 @@ from rich.text import Text
 from softbench.results import JobResult, Results
 from softbench.types import Estimate, Status
 
-WIDE = 150
+WIDE = 164
 """Columns that a terminal needs for an interval to stand beside its value rather than under it."""
 
 NEAR_ZERO = 0.05
