@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=True, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
+IncludePath = Annotated[Path | None, typer.Option(help="Folder with task files (*.yaml) of your own.")]
+
 
 def main() -> None:
     """Run the command line and exit."""
@@ -64,7 +66,7 @@ def run(
     answer_format: Annotated[
         str | None, typer.Option(help="json, boxed, letter ... or a template such as 'Answer: {answer}'.")
     ] = None,
-    include_path: Annotated[Path | None, typer.Option(help="Folder with task files (*.yaml) of your own.")] = None,
+    include_path: IncludePath = None,
     methods: Annotated[str | None, typer.Option(help="zero_shot, few_shot, soft_prompt; comma-separated.")] = None,
     num_fewshot: Annotated[int | None, typer.Option(help="Worked examples in few_shot.  [default: 5]")] = None,
     fewshot_sampling: Annotated[
@@ -156,7 +158,6 @@ def run(
 tasks_app = typer.Typer(help="List, show and check tasks.", invoke_without_command=True)
 app.add_typer(tasks_app, name="tasks")
 
-IncludePath = Annotated[Path | None, typer.Option(help="Folder with task files (*.yaml) of your own.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder with one folder a benchmark.  [default: $SOFTBENCH_DATA]")]
 
 

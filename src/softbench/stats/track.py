@@ -62,7 +62,7 @@ def first_above(steps: Sequence[int], scores: Sequence[Estimate], chance: float)
 
 
 def signal_to_noise(finals: Sequence[float], noises: Sequence[float | None]) -> float | None:
-    """For each step, the share of pairs of runs that it orders as the last one does; the runs are in one order."""
+    """Spread of runs' last scores over the mean noise within runs; None with one run, or with noise unknown or 0."""
     known = [one for one in noises if one is not None]
     if len(finals) < 2 or not known or not np.mean(known):
         return None

@@ -93,16 +93,12 @@ def render_chat_prompt(
     if settings.system_instruction:
         messages.append({"role": "system", "content": settings.system_instruction})
     if settings.fewshot_as_multiturn:
-        for place, shot in enumerate(shots):
-            question = _render_question(task, shot)
-            opening = SHOT_SEPARATOR.join(
-                [task.description, question] if task.description and not place else [question]
-            )
-            messages.append({"role": "user", "content": opening})
+        opening = [task.description] if task.description else []
+        for shot in shots:
+            messages.append({"role": "user", "content": SHOT_SEPARATOR.join([*opening, _render_question(task, shot)])})
             messages.append({"role": "assistant", "content": _target(task, shot).strip()})
-        question = _render_question(task, sample)
-        opening = SHOT_SEPARATOR.join([task.description, question] if task.description and not shots else [question])
-        messages.append({"role": "user", "content": opening})
+            opening = []
+        messages.append({"role": "user", "content": SHOT_SEPARATOR.join([*opening, _render_question(task, sample)])})
     else:
         messages.append({"role": "user", "content": render_prompt(task, sample, shots).text})
     text = template.render(messages, open_reply=True)
