@@ -49,6 +49,10 @@ class AnswerForm(Protocol):
         """The completion that a model should give."""
         ...
 
+    def content(self, answer: str, reasoning: str = "") -> tuple[tuple[int, int], ...]:
+        """The parts [begin, end) of what `render` writes that carry the answer, and not its form."""
+        ...
+
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer, where `text` has the form; else None."""
         ...
@@ -116,6 +120,12 @@ class AnswerFormat:
         """The completion that a model should give, without the space that parts it from the prompt."""
         form = self.template.replace("{answer}", self._quote(answer))
         return f"{reasoning}\n{form}" if reasoning else form
+
+    def content(self, answer: str, reasoning: str = "") -> tuple[tuple[int, int], ...]:
+        """Where reasoning and answer stand in what `render` writes, as [begin, end)."""
+        begin = self.template.index("{answer}") + (len(reasoning) + 1 if reasoning else 0)
+        spans = ((0, len(reasoning)), (begin, begin + len(self._quote(answer))))
+        return spans if reasoning else spans[1:]
 
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer, where the whole of `text` has the format's form, once; else None.

@@ -1,52 +1,91 @@
-"""What runs a model: an engine to score it and a tuner to make soft prompts for it, opened by name.
+"""What runs a model: an engine to score it and tuners to make soft prompts and adapters for it, opened by name.
 
 torch is imported when a real model is opened, not before.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from softbench.engines.base import Engine
 from softbench.spec import ModelSpec, Spec
-from softbench.types import ChatTemplate, Tuner
+from softbench.types import Adapter, AdapterTuner, ChatTemplate, Tuner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from softbench.models import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An opened model; `chat` is there where the run asks for its chat template."""
+    """An opened model; `chat` is there where the run asks for its chat template.
+
+    `adapted` lends an engine on the model with an adapter in it. `randomised` is the same architecture with weights
+    drawn by a seed.
+    """
 
     engine: Engine
     tuner: Tuner
+    adapter_tuner: AdapterTuner
+    adapted: Callable[[Adapter], AbstractContextManager[Engine]]
+    randomised: Callable[[int], "Backend"]
     chat: ChatTemplate | None = None
 
 
 def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
     """Load the model with transformers; tune with softbench's own loop."""
-    import functools
-
-    from softbench.engines.transformers import TransformersEngine
-    from softbench.methods.tune import tune
     from softbench.models import load_model, with_chat_template
 
     loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label)
     chat = None
     if spec.apply_chat_template:
         loaded, chat = with_chat_template(loaded)
-    return Backend(TransformersEngine(loaded, spec.eval_batch_size), functools.partial(tune, loaded), chat)
+    return _around(loaded, spec, chat)
+
+
+def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Backend:
+    import functools
+
+    from softbench.engines.transformers import TransformersEngine
+    from softbench.methods.tune import tune
+    from softbench.methods.tune_adapter import tune_adapter, with_adapter
+    from softbench.models import with_random_weights
+
+    @contextmanager
+    def adapted(adapter: Adapter) -> "Iterator[Engine]":
+        with with_adapter(loaded, adapter):
+            yield TransformersEngine(loaded, spec.eval_batch_size)
+
+    return Backend(
+        engine=TransformersEngine(loaded, spec.eval_batch_size),
+        tuner=functools.partial(tune, loaded),
+        adapter_tuner=functools.partial(tune_adapter, loaded),
+        adapted=adapted,
+        randomised=lambda seed: _around(with_random_weights(loaded, seed), spec, chat),
+        chat=chat,
+    )
 
 
 def open_fake(model: ModelSpec, spec: Spec) -> Backend:
     """Open no model at all: see engines.fake."""
+    return _fake(f"fake:{model.source}", model, spec)
+
+
+def _fake(fingerprint: str, model: ModelSpec, spec: Spec) -> Backend:
     import dataclasses
 
-    from softbench.engines.fake import INFO, FakeChatTemplate, FakeEngine, fake_tune
+    from softbench.engines.fake import INFO, FakeChatTemplate, FakeEngine, fake_tune, fake_tune_adapter
 
+    engine = FakeEngine(dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=fingerprint))
     return Backend(
-        FakeEngine(
-            dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=f"fake:{model.source}")
-        ),
-        fake_tune,
-        FakeChatTemplate() if spec.apply_chat_template else None,
+        engine=engine,
+        tuner=fake_tune,
+        adapter_tuner=fake_tune_adapter,
+        adapted=lambda adapter: nullcontext(engine),
+        randomised=lambda seed: _fake(f"random:{seed}:{fingerprint}", model, spec),
+        chat=FakeChatTemplate() if spec.apply_chat_template else None,
     )
 
 

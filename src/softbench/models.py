@@ -124,6 +124,17 @@ def wrap_model(model: Any, tokenizer: Any, info: ModelInfo) -> LoadedModel:
     return LoadedModel(model, tokenizer, info, _bos_id(tokenizer), _eos_ids(model, tokenizer), rms)
 
 
+def with_random_weights(model: LoadedModel, seed: int) -> LoadedModel:
+    """A model of the same architecture that has learned nothing: its weights as their initialisation draws them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(model.model)(model.model.config)
+    fresh.generation_config = model.model.generation_config
+    _place(fresh.to(model.model.dtype), model.device)
+    info = dataclasses.replace(model.info, fingerprint=f"random:{seed}:{model.info.fingerprint}")
+    return dataclasses.replace(wrap_model(fresh, model.tokenizer, info), bos_id=model.bos_id)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizerChatTemplate:
     """The chat template that comes with a tokenizer."""

@@ -6,7 +6,8 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from softbench.backends import BACKENDS, Backend
+from softbench.engines.base import Engine
 from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
 from softbench.files import safe_name, write_json
-from softbench.methods import METHODS, Materials, Method, has_soft_prompt, load_soft_prompt, save_soft_prompt
+from softbench.methods import METHODS, Materials, Method
 from softbench.records import RecordFile
 from softbench.results import JobResult, Results, write_results
 from softbench.scoring.choices import choices_correct
@@ -26,23 +28,28 @@ from softbench.stats import metrics_of
 from softbench.tasks import (
     Task,
     TaskData,
+    choice_answers,
     get_task,
     load_data,
     render_chat_prompt,
     render_prompt,
     samples_hash,
     shuffle_labels,
+    shuffle_options,
 )
 from softbench.types import (
     ChatSettings,
+    ChoiceScore,
+    ChoiceScores,
     Completion,
-    ModelInfo,
+    OnStep,
     Prepared,
     Progress,
     Prompt,
     Record,
     Sample,
-    TuneResult,
+    SoftPrompt,
+    Status,
     Verdict,
 )
 
@@ -90,7 +97,10 @@ def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One method with one seed (None: it uses none) on one task; `label` is what results call the two together."""
+    """One method with one seed (None: it uses none) on one task; `label` is what results call the two together.
+
+    `checkpoint` is the tuning step whose vectors are evaluated, None being the last.
+    """
 
     task: Task
     data: TaskData
@@ -100,6 +110,7 @@ class Job:
     seed: int | None
     label: str
     chat: ChatSettings | None
+    checkpoint: int | None = None
 
 
 def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
@@ -110,32 +121,48 @@ def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
             method = METHODS[method_spec.kind](**method_spec.model_dump(exclude={"kind"}))
             seeds: Sequence[int | None] = tuple(dict.fromkeys(spec.seeds)) if method.uses_seed else (None,)
             for seed in seeds:
-                label = job_label(method_spec, spec.methods, seed if len(seeds) > 1 else None)
-                jobs.append(Job(task, data, data.test[: spec.limit], method_spec, method, seed, label, spec.chat))
+                test: Sequence[Sample] = data.test[: spec.limit]
+                if method.options == "shuffled":
+                    test = shuffle_options(task, test, np.random.default_rng(seed))
+                for checkpoint in (*sorted(set(method.checkpoints)), None):
+                    label = job_label(method_spec, spec.methods, seed if len(seeds) > 1 else None, checkpoint)
+                    jobs.append(Job(task, data, test, method_spec, method, seed, label, spec.chat, checkpoint))
     return jobs
 
 
-def job_label(method: MethodSpec, methods: Sequence[MethodSpec], seed: int | None) -> str:
+CONTROLS = (("labels", "shuffled"), ("loss_on", "format"), ("options", "shuffled"))
+"""Settings that are named in a job's label even where nothing else of its kind is run."""
+
+
+def job_label(
+    method: MethodSpec, methods: Sequence[MethodSpec], seed: int | None, checkpoint: int | None = None
+) -> str:
     """The method's kind, then whatever tells it from others of its kind: `soft_prompt:steps=20:seed=1`."""
     rivals = [other for other in methods if other.kind == method.kind]
     differing = [
         name
         for name in type(method).model_fields
-        # A control is named even where it has no rival.
-        if len({getattr(other, name) for other in rivals}) > 1
-        or (name, getattr(method, name)) == ("labels", "shuffled")
+        if name != "checkpoints"
+        and (len({getattr(other, name) for other in rivals}) > 1 or (name, getattr(method, name)) in CONTROLS)
     ]
     parts = [f"{name}={getattr(method, name)}" for name in differing]
+    if checkpoint is not None:
+        parts.append(f"step={checkpoint}")
     return ":".join([method.kind, *parts, *([] if seed is None else [f"seed={seed}"])])
 
 
 def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Progress) -> JobResult:
     """Prepare the method, complete and score every test sample, and read off the metrics."""
-    key = job_key(job, backend, spec)
-    job_folder = folder / "jobs" / safe_name(f"{job.task.name}-{job.spec.kind}-{key[:12]}")
+    if job.method.random_weights:
+        backend = backend.randomised(job.seed or 0)
     name = f"{backend.engine.info.name} {job.task.name} {job.label}"
-    prepared, tuning_cost = prepare(job, backend, job_folder, name, progress)
-    kept, evaluation_cost = evaluate(job, prepared, backend, job_folder, name, progress)
+    prepared = prepare(job, backend, folder / "tuned", name, progress)
+    card = tuned_card(prepared)
+    key = job_key(job, backend, spec, card.get("sha256"))
+    job_folder = folder / "jobs" / safe_name(f"{job.task.name}-{job.spec.kind}-{key[:12]}")
+    lent = nullcontext(backend.engine) if prepared.adapter is None else backend.adapted(prepared.adapter)
+    with lent as engine:
+        kept, cost = evaluate(job, prepared, backend, engine, job_folder, name, progress)
     records = [replace(record, method=job.label) for record in kept]
     return JobResult(
         task=job.task,
@@ -143,59 +170,82 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
         method=job.spec.kind,
         label=job.label,
         seed=job.seed,
-        settings=job.spec.model_dump(),
+        checkpoint=job.checkpoint,
+        settings=job.spec.model_dump(mode="json"),
         num_fewshot=job.method.num_fewshot,
         records=records,
         metrics=metrics_of(records),
-        cost={**tuning_cost, **evaluation_cost},
-        soft_prompt_sha256=None if prepared.soft_prompt is None else prepared.soft_prompt.card["sha256"],
+        cost={**card.get("cost", {}), **cost},
+        tuned_sha256=card.get("sha256"),
         chat=chat_block(job, backend),
         folder=job_folder,
     )
 
 
-def prepare(
-    job: Job, backend: Backend, folder: Path, name: str, progress: Progress
-) -> tuple[Prepared, Mapping[str, Any]]:
-    """What the method puts before each sample, and what that cost; a whole soft prompt in `folder` is taken."""
-    info = backend.engine.info
-    if job.method.num_steps and has_soft_prompt(folder):
-        try:
-            soft_prompt = load_soft_prompt(folder, info)
-            return Prepared(soft_prompt=soft_prompt), soft_prompt.card["cost"]
-        except SoftPromptError as error:
-            progress.note(str(error))
-    started = time.perf_counter()
-    tune_samples: Sequence[Sample] = job.data.tune
-    if job.method.labels == "shuffled":
-        tune_samples = shuffle_labels(job.task, tune_samples, np.random.default_rng(job.seed))
-    prompts = make_prompts(job, backend, tune_samples, Prepared(), 0)
-    with progress.track(f"{name}: tune", job.method.num_steps) as advance:
-        prepared = job.method.prepare(
-            Materials(
-                shot_samples=shot_pool(job.data, job.method.num_fewshot),
-                tune_prompts=prompts,
-                init_text=job.task.description or prompts[0].text,
-                tuner=backend.tuner,
-                seed=job.seed or 0,
-                on_step=lambda loss: advance(1, f"loss {loss:.3f}"),
-            )
-        )
-    if prepared.soft_prompt is None or prepared.tuning is None:
-        return prepared, {}
-    cost = tuning_cost(prepared.tuning, info, time.perf_counter() - started)
+def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progress) -> Prepared:
+    """What the method makes once; what was tuned before is taken from `folder`, or goes there."""
+    info, method = backend.engine.info, job.method
+    if not method.num_steps:
+        return method.prepare(materials(job, backend, lambda loss: None))
+    place = folder / safe_name(f"{job.task.name}-{job.spec.kind}-{tuning_key(job, backend)[:12]}")
+    try:
+        kept = method.load(place, info, job.checkpoint)
+        if kept is not None:
+            return kept
+    except SoftPromptError as error:
+        progress.note(str(error))
+    with progress.track(f"{name}: tune", method.num_steps) as advance:
+        prepared = method.prepare(materials(job, backend, lambda loss: advance(1, f"loss {loss:.3f}")))
     card = {
         "task": job.task.name,
+        "answer_format": job.task.answer_format.instruction(),
         "template_hash": job.task.template_hash,
-        "settings": job.spec.model_dump(),
+        "settings": job.spec.model_dump(mode="json"),
         "seed": job.seed,
-        "losses": prepared.tuning.losses,
-        "cost": cost,
     }
-    # Records of a prompt that was lost are not those of this one.
-    (folder / RECORDS).unlink(missing_ok=True)
-    (folder / COST).unlink(missing_ok=True)
-    return Prepared(soft_prompt=save_soft_prompt(folder, prepared.soft_prompt, info, card)), cost
+    method.save(place, prepared, info, card)
+    saved = method.load(place, info, job.checkpoint)
+    assert saved is not None  # it was saved a line above
+    return saved
+
+
+def materials(job: Job, backend: Backend, on_step: OnStep) -> Materials:
+    """What the job's method may use: the tuning split, and whatever tunes."""
+    task, samples = job.task, list(job.data.tune)
+    if job.method.labels == "shuffled":
+        samples = shuffle_labels(task, samples, np.random.default_rng(job.seed))
+    # Prompts are written where something is tuned on them; zero- and few-shot never look at them.
+    prompts = make_prompts(job, backend, samples, Prepared(), 0) if job.method.num_steps else []
+
+    def format_following(soft_prompt: SoftPrompt, places: Sequence[int]) -> float:
+        asked = [prompts[place] for place in places]
+        completions = backend.engine.generate(asked, soft_prompt, task.max_new_tokens, task.stop)
+        verdicts = [
+            judge(completion, task.answer_format, samples[place])
+            for completion, place in zip(completions, places, strict=True)
+        ]
+        return sum(verdict.status is Status.OK for verdict in verdicts) / len(verdicts)
+
+    return Materials(
+        tune_samples=samples,
+        shot_samples=shot_pool(job.data, job.method.num_fewshot),
+        tune_prompts=prompts,
+        init_text=task.description or (prompts[0].text if prompts else ""),
+        answer_format=task.answer_format.instruction(),
+        info=backend.engine.info,
+        tuner=backend.tuner,
+        adapter_tuner=backend.adapter_tuner,
+        format_following=format_following if task.generates else None,
+        seed=job.seed or 0,
+        on_step=on_step,
+    )
+
+
+def tuned_card(prepared: Prepared) -> Mapping[str, Any]:
+    """The card of what was tuned; empty where nothing was."""
+    if prepared.adapter is not None:
+        return prepared.adapter.card
+    return {} if prepared.soft_prompt is None else prepared.soft_prompt.card
 
 
 def shot_pool(data: TaskData, num_fewshot: int) -> list[Sample]:
@@ -215,40 +265,25 @@ def shot_pool(data: TaskData, num_fewshot: int) -> list[Sample]:
     return pool
 
 
-def tuning_cost(tuning: TuneResult, info: ModelInfo, seconds: float) -> dict[str, Any]:
-    """What tuning took; docs/metrics.md says how operations are counted."""
-    trainable = int(tuning.soft_prompt.vectors.size)
-    return {
-        "tuning_seconds": seconds,
-        "tuning_steps": len(tuning.losses),
-        "tuning_samples": tuning.num_samples,
-        "tuning_tokens": tuning.num_tokens,
-        "tuning_flops": 4 * info.num_body_parameters * tuning.num_tokens,
-        "trainable_parameters": trainable,
-        "trainable_share": trainable / info.num_parameters,
-    }
-
-
 def evaluate(
-    job: Job, prepared: Prepared, backend: Backend, folder: Path, name: str, progress: Progress
+    job: Job, prepared: Prepared, backend: Backend, engine: Engine, folder: Path, name: str, progress: Progress
 ) -> tuple[list[Record], dict[str, Any]]:
     """The record of every test sample, and what they cost; chunks already in `folder` are not done again."""
-    engine, task = backend.engine, job.task
+    task = job.task
     prompts = make_prompts(job, backend, job.test, prepared, job.method.num_fewshot)
+    asker = (
+        constant_asker(job, prepared.constant) if prepared.constant is not None else engine_asker(job, prepared, engine)
+    )
     file = RecordFile(folder / RECORDS)
     cost = read_cost(folder / COST)
     with progress.track(f"{name}: evaluate", len(prompts)) as advance:
-        for doc_ids in chunks(prompts):
+        for doc_ids in chunks(prompts, [sample.group for sample in job.test]):
             if not file.has(doc_ids):
                 started, tokens_before = time.perf_counter(), engine.tokens_read
-                chunk = [prompts[doc_id] for doc_id in doc_ids]
-                completions: Sequence[Completion | None] = [None] * len(chunk)
-                if task.generates:
-                    completions = engine.generate(chunk, prepared.soft_prompt, task.max_new_tokens, task.stop)
-                scores = engine.score_choices(chunk, prepared.soft_prompt)
+                answers = asker(doc_ids, [prompts[doc_id] for doc_id in doc_ids])
                 records = [
-                    make_record(job, doc_id, prompts[doc_id], completion, score)
-                    for doc_id, completion, score in zip(doc_ids, completions, scores, strict=True)
+                    make_record(job, doc_id, prompts[doc_id], *answer)
+                    for doc_id, answer in zip(doc_ids, answers, strict=True)
                 ]
                 file.append(records, task.stop, task.max_new_tokens)
                 tokens = engine.tokens_read - tokens_before
@@ -261,20 +296,97 @@ def evaluate(
     return file.in_order(), cost
 
 
+Answer = tuple[Completion | None, ChoiceScores]
+Asker = Callable[[Sequence[int], Sequence[Prompt]], list[Answer]]
+"""Asks for the answers to test samples, by place and prompt."""
+
+
+def engine_asker(job: Job, prepared: Prepared, engine: Engine) -> Asker:
+    """Asks a model: for completions where the task generates, and for the options' log-likelihoods."""
+    task, soft_prompt = job.task, prepared.soft_prompt
+    without_question: dict[tuple[str, ...], ChoiceScores] = {}
+
+    def ask(doc_ids: Sequence[int], prompts: Sequence[Prompt]) -> list[Answer]:
+        completions: Sequence[Completion | None] = [None] * len(prompts)
+        if task.generates:
+            completions = engine.generate(prompts, soft_prompt, task.max_new_tokens, task.stop)
+        scores = engine.score_choices(prompts, soft_prompt)
+        # Under a chat template no text is there but for the question's.
+        if task.premise and job.chat is None:
+            new = [
+                Prompt("premise", task.premise, "", options)
+                for options in dict.fromkeys(prompt.continuations for prompt in prompts)
+                if options and options not in without_question
+            ]
+            found = engine.score_choices(new, soft_prompt)
+            without_question.update((one.continuations, of_one) for one, of_one in zip(new, found, strict=True))
+            scores = [
+                with_premise(of_prompt, without_question[prompt.continuations]) if prompt.continuations else of_prompt
+                for prompt, of_prompt in zip(prompts, scores, strict=True)
+            ]
+        return list(zip(completions, scores, strict=True))
+
+    return ask
+
+
+def with_premise(scores: ChoiceScores, premise: ChoiceScores) -> ChoiceScores:
+    """The scores, each option with what it has where there is no question."""
+    options = tuple(
+        replace(option, premise_logprob=bare.logprob)
+        for option, bare in zip(scores.options, premise.options, strict=True)
+    )
+    return replace(scores, options=options)
+
+
+def constant_asker(job: Job, constant: int | str) -> Asker:
+    """Answers every sample alike, in form: with the option at a place, or with a text."""
+
+    def ask(doc_ids: Sequence[int], prompts: Sequence[Prompt]) -> list[Answer]:
+        answers: list[Answer] = []
+        for doc_id in doc_ids:
+            options = choice_answers(job.task, job.test[doc_id])
+            place = constant if isinstance(constant, int) and constant < len(options) else 0
+            said = constant if isinstance(constant, str) else options[place]
+            text = " " + job.task.answer_format.render(said)
+            completion = Completion(text, "eos", 0, 0) if job.task.generates else None
+            scores = tuple(ChoiceScore(0.0 if one == place else -1.0, 0, one == place) for one in range(len(options)))
+            answers.append((completion, ChoiceScores(() if job.task.generates else scores)))
+        return answers
+
+    return ask
+
+
 def make_prompts(
     job: Job, backend: Backend, samples: Sequence[Sample], prepared: Prepared, num_fewshot: int
 ) -> list[Prompt]:
-    """The prompt for each sample: as the task itself writes it, as a conversation, or as plain text."""
+    """The prompt for each sample: as the task itself writes it, as a conversation, or as plain text.
+
+    Each says how many of its first characters all prompts of its group have in common.
+    """
     task = job.task
     if task.write_prompts is not None:
         if job.chat is not None:
             raise SpecError(f"task {task.name!r} writes its own prompts; drop --apply-chat-template")
-        return task.write_prompts(samples, num_fewshot, job.seed or 0)
-    shots = [shots_for(sample, prepared) for sample in samples]
-    pairs = zip(samples, shots, strict=True)
-    if job.chat is None or backend.chat is None:
-        return [render_prompt(task, sample, of_sample) for sample, of_sample in pairs]
-    return [render_chat_prompt(task, sample, of_sample, backend.chat, job.chat) for sample, of_sample in pairs]
+        prompts = task.write_prompts(samples, num_fewshot, job.seed or 0)
+    else:
+        pairs = [(sample, shots_for(sample, prepared)) for sample in samples]
+        if job.chat is None or backend.chat is None:
+            prompts = [render_prompt(task, sample, shots) for sample, shots in pairs]
+        else:
+            prompts = [render_chat_prompt(task, sample, shots, backend.chat, job.chat) for sample, shots in pairs]
+    texts: dict[str, list[str]] = {}
+    for sample, prompt in zip(samples, prompts, strict=True):
+        texts.setdefault(sample.group, []).append(prompt.text)
+    shared = {group: num_shared(of_group) for group, of_group in texts.items()}
+    return [replace(prompt, num_shared=shared[sample.group]) for sample, prompt in zip(samples, prompts, strict=True)]
+
+
+def num_shared(texts: Sequence[str]) -> int:
+    """How many characters all `texts` begin with; 0 where there is one alone."""
+    first, last = min(texts), max(texts)  # what these two share, all between them do
+    if len(texts) < 2:
+        return 0
+    return next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
 
 
 def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:
@@ -284,7 +396,7 @@ def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:
     return prepared.shots.get(sample.group, ())
 
 
-def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | None, scores: Any) -> Record:
+def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | None, scores: ChoiceScores) -> Record:
     """Parse and judge one sample."""
     sample = job.test[doc_id]
     if completion is None:
@@ -299,14 +411,26 @@ def make_record(job: Job, doc_id: int, prompt: Prompt, completion: Completion | 
         prompt=prompt,
         completion=completion,
         **verdict,
-        choice_scores=scores,
-        choice_correct=choices_correct(scores, prompt.continuations, sample.gold),
+        choice_scores=scores.options,
+        choice_correct=choices_correct(scores.options, prompt.continuations, sample.gold),
+        answer_mass=scores.answer_mass,
+        top_token=scores.top_token,
+        top_options=scores.top_options,
     )
 
 
-def chunks(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
-    """Indices of `prompts` in chunks, longest first: one that is too long shows at the start and not hours later."""
-    order = sorted(range(len(prompts)), key=lambda index: (-len(prompts[index].text), index))
+def chunks(prompts: Sequence[Prompt], groups: Sequence[str]) -> Iterator[list[int]]:
+    """Indices of `prompts` in chunks, longest first: one that is too long shows at the start and not hours later.
+
+    Prompts of one group, which begin alike, stay together.
+    """
+    longest: dict[str, int] = {}
+    for prompt, group in zip(prompts, groups, strict=True):
+        longest[group] = max(longest.get(group, 0), len(prompt.text))
+    order = sorted(
+        range(len(prompts)),
+        key=lambda index: (-longest[groups[index]], groups[index], -len(prompts[index].text), index),
+    )
     for start in range(0, len(order), CHUNK):
         yield order[start : start + CHUNK]
 
@@ -318,25 +442,47 @@ def chat_block(job: Job, backend: Backend) -> dict[str, Any] | None:
     return {**asdict(job.chat), "template_hash": backend.chat.hash}
 
 
-def job_key(job: Job, backend: Backend, spec: Spec) -> str:
-    """Hash of everything that changes a job's records: equal keys mean that finished work can be taken over."""
+def job_key(job: Job, backend: Backend, spec: Spec, tuned: str | None) -> str:
+    """Hash of everything that changes a job's records: equal keys mean that finished work can be taken over.
+
+    `tuned` is the hash of the soft prompt or adapter.
+    """
+    return _hash(
+        _common_parts(job, backend)
+        | {
+            "records": 2,  # to be raised when parsing, rows or the records' schema change
+            "engine": spec.engine,
+            "eval_batch_size": spec.eval_batch_size,
+            "shots": samples_hash(job.data.shots),
+            "test": samples_hash(job.test),
+            "method": job.spec.model_dump(mode="json", exclude={"checkpoints", "soft_prompt"}),
+            "checkpoint": job.checkpoint,
+            "tuned": tuned,
+        }
+    )
+
+
+def tuning_key(job: Job, backend: Backend) -> str:
+    """Hash of everything that changes what is tuned. Checkpoints do not: where one is missing, tuning is done again."""
+    method = job.spec.model_dump(mode="json", exclude={"checkpoints", "options"})
+    return _hash(_common_parts(job, backend) | {"tuning": 1, "method": method})
+
+
+def _common_parts(job: Job, backend: Backend) -> dict[str, Any]:
     info = backend.engine.info
-    parts = {
-        "records": 1,  # to be raised when parsing, rows or the records' schema change
+    return {
         "model": info.fingerprint,
         "name": info.name,
         "dtype": info.dtype,
         "device": info.device,
-        "engine": spec.engine,
-        "eval_batch_size": spec.eval_batch_size,
         "template": job.task.template_hash,
         "chat": chat_block(job, backend),
-        "shots": samples_hash(job.data.shots),
         "tune": samples_hash(job.data.tune),
-        "test": samples_hash(job.test),
-        "method": job.spec.model_dump(),
         "seed": job.seed,
     }
+
+
+def _hash(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -106,6 +106,10 @@ def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> 
             "num_prompt_tokens": completion and completion.num_prompt_tokens,
             "num_tokens": completion and completion.num_tokens,
             "choice_num_tokens": [score.num_tokens for score in record.choice_scores],
+            "choice_premise_logprobs": [score.premise_logprob for score in record.choice_scores],
+            "answer_mass": record.answer_mass,
+            "top_token": record.top_token,
+            "top_options": record.top_options,
         },
     }
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
@@ -160,10 +164,15 @@ def _record(line: dict[str, Any]) -> Record:
         lenient_answer=block["lenient_answer"],
         lenient_correct=_as_bool(line["lenient_accuracy"]),
         choice_scores=tuple(
-            ChoiceScore(logprob, num_tokens, is_greedy)
-            for (logprob, is_greedy), num_tokens in zip(responses, block["choice_num_tokens"], strict=True)
+            ChoiceScore(logprob, num_tokens, is_greedy, premise)
+            for (logprob, is_greedy), num_tokens, premise in zip(
+                responses, block["choice_num_tokens"], block["choice_premise_logprobs"], strict=True
+            )
         ),
         choice_correct={norm: bool(line[f"{_CHOICE}{norm}"]) for norm in NORMS if f"{_CHOICE}{norm}" in line},
+        answer_mass=block["answer_mass"],
+        top_token=block["top_token"],
+        top_options=tuple(block["top_options"]),
     )
 
 

@@ -13,26 +13,35 @@ import softbench
 from softbench.files import safe_name, write_atomic, write_json
 from softbench.records import record_to_line
 from softbench.spec import Spec
-from softbench.stats import format_gap, groups_of, knowledge_bounds, macro_average
+from softbench.stats import (
+    chance,
+    chance_corrected,
+    format_gap,
+    groups_of,
+    knowledge_bounds,
+    letter_shares,
+    macro_average,
+)
 from softbench.tasks import Task, TaskData, samples_hash
 from softbench.types import Estimate, ModelInfo, Record, Sample, Split
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What one method with one seed came to on one task; `folder` holds its records and soft prompt."""
+    """What one method with one seed came to on one task; `folder` holds its records."""
 
     task: Task
     data: TaskData
     method: str
     label: str
     seed: int | None
+    checkpoint: int | None
     settings: Mapping[str, Any]
     num_fewshot: int
     records: Sequence[Record]
     metrics: Mapping[str, Estimate]
     cost: Mapping[str, Any]
-    soft_prompt_sha256: str | None
+    tuned_sha256: str | None
     chat: Mapping[str, Any] | None
     folder: Path
 
@@ -116,15 +125,8 @@ def _harness_metrics(name: str, jobs: Sequence[JobResult]) -> dict[str, Any]:
     for job in jobs:
         for metric, estimate in job.metrics.items():
             values[f"{metric},{job.label}"] = estimate.value
-            values[f"{metric}_stderr,{job.label}"] = _stderr(estimate)
+            values[f"{metric}_stderr,{job.label}"] = estimate.stderr
     return values
-
-
-def _stderr(estimate: Estimate) -> float | None:
-    """The harness's standard error of a mean of 0s and 1s, sqrt(p (1 - p) / (n - 1)); unknown below two samples."""
-    if estimate.value is None or estimate.n < 2:
-        return None
-    return float((estimate.value * (1 - estimate.value) / (estimate.n - 1)) ** 0.5)
 
 
 def _harness_config(job: JobResult) -> dict[str, Any]:
@@ -170,6 +172,8 @@ def _task_block(job: JobResult) -> dict[str, Any]:
 
 
 def _job_block(job: JobResult) -> dict[str, Any]:
+    guessing = chance(job.records)
+    letters = letter_shares(job.records) if job.task.formulation == "mcf" else {}
     return {
         "task": job.task.name,
         "method": job.method,
@@ -177,10 +181,18 @@ def _job_block(job: JobResult) -> dict[str, Any]:
         "seed": job.seed,
         "settings": dict(job.settings),
         "chat": None if job.chat is None else dict(job.chat),
-        "soft_prompt_sha256": job.soft_prompt_sha256,
+        "checkpoint": job.checkpoint,
+        "tuned_sha256": job.tuned_sha256,
         "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
         "knowledge_bounds": knowledge_bounds(job.metrics),
         "format_gap": {name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")},
+        "chance": guessing,
+        "chance_corrected": {
+            name: asdict(chance_corrected(job.metrics[name], guessing))
+            for name in job.metrics
+            if "accuracy" in name and guessing is not None
+        },
+        "letters": {letter: {"chosen": one, "right": other} for letter, (one, other) in letters.items()},
         "statuses": _statuses(job.records),
         **_group_block(job),
         "cost": dict(job.cost),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from softbench.errors import PromptTooLong
+from softbench.errors import ModelError, PromptTooLong
 from softbench.models import LoadedModel
 
 
@@ -33,6 +33,17 @@ def encode(model: LoadedModel, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text without special tokens; BOS is added where the row is laid out, once."""
     encoded: list[list[int]] = model.tokenizer(list(texts), add_special_tokens=False).input_ids if texts else []
     return encoded
+
+
+def token_spans(model: LoadedModel, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """The characters [begin, end) of each text that each of its tokens covers, tokenized as `encode` does.
+
+    Raises ModelError where the tokenizer can't tell.
+    """
+    if not model.tokenizer.is_fast:
+        raise ModelError(f"the tokenizer of {model.info.name!r} does not say which characters its tokens cover")
+    encoded = model.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True)
+    return [[(int(begin), int(end)) for begin, end in spans] for spans in encoded.offset_mapping]
 
 
 def encode_contexts(model: LoadedModel, texts: Sequence[str]) -> list[list[int]]:
@@ -121,9 +132,9 @@ def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) 
     return output.logits.float(), output
 
 
-def target_places(batch: Batch, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Rows and columns (n,) whose logits predict the tokens `span` = [begin, end) of each row's text."""
-    rows = [index for index, (begin, end) in enumerate(spans) for _ in range(begin, end)]
-    offsets = [place - 1 for begin, end in spans for place in range(begin, end)]
+def target_places(batch: Batch, places: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Rows and columns (n,) whose logits predict the tokens at `places` of each row's text."""
+    rows = [index for index, of_row in enumerate(places) for _ in of_row]
+    offsets = [place - 1 for of_row in places for place in of_row]
     row_index = torch.tensor(rows, device=batch.starts.device)
     return row_index, batch.starts[row_index] + torch.tensor(offsets, device=batch.starts.device)

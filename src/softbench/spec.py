@@ -1,7 +1,7 @@
 """What to run: read from YAML or built from flags, checked once, here."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from softbench.errors import SpecError, did_you_mean
 from softbench.files import safe_name
-from softbench.types import ChatSettings, Formulation, Labels
+from softbench.types import ChatSettings, Formulation, Labels, LossOn, Options
 
 
 class _Strict(BaseModel):
@@ -55,6 +55,7 @@ class ZeroShotSpec(_Strict):
     """Instruction and question alone."""
 
     kind: Literal["zero_shot"] = "zero_shot"
+    options: Options = "given"
 
 
 class FewShotSpec(_Strict):
@@ -63,27 +64,90 @@ class FewShotSpec(_Strict):
     kind: Literal["few_shot"] = "few_shot"
     num_fewshot: Count = 5
     sampling: Literal["random", "fixed", "balanced"] = "random"
+    options: Options = "given"
 
 
-class SoftPromptSpec(_Strict):
-    """A tuned soft prompt before the question. Defaults: docs/learning_rate.md."""
+class _Tuned(_Strict):
+    """What every soft prompt is tuned with. Defaults: docs/learning_rate.md."""
 
-    kind: Literal["soft_prompt"] = "soft_prompt"
     num_virtual_tokens: Count = 10
     steps: Count = 80
     batch_size: Count = 8
     learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
     warmup_steps: int = Field(5, ge=0, strict=True)
     init: Literal["text", "vocab"] = "text"
+
+
+class SoftPromptSpec(_Tuned):
+    """A tuned soft prompt before the question.
+
+    `checkpoints` are steps whose vectors are evaluated besides the last ones. Controls: `labels: shuffled` tunes on
+    wrong answers, `loss_on: format` on no answers at all.
+    """
+
+    kind: Literal["soft_prompt"] = "soft_prompt"
+    labels: Labels = "gold"
+    loss_on: LossOn = "target"
+    options: Options = "given"
+    checkpoints: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    early_stop: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.early_stop and self.checkpoints:
+            raise ValueError("early_stop may end before a checkpoint; drop one of the two")
+        if any(step >= self.steps for step in self.checkpoints):
+            raise ValueError(f"checkpoints {list(self.checkpoints)} must come before the last of {self.steps} steps")
+        return self
+
+
+class LoadedPromptSpec(_Strict):
+    """A soft prompt from a folder, tuned on this task or another one of the same answer format."""
+
+    kind: Literal["loaded_prompt"] = "loaded_prompt"
+    soft_prompt: Folder
+    options: Options = "given"
+
+
+class MajoritySpec(_Strict):
+    """The commonest answer of the tuning split to every question, without a model."""
+
+    kind: Literal["majority"] = "majority"
+
+
+class RandomModelSpec(_Tuned):
+    """A soft prompt tuned on a model of the same architecture with random weights: what vectors alone can do."""
+
+    kind: Literal["random_model"] = "random_model"
+
+
+class LoraSpec(_Strict):
+    """A low-rank adapter on the same samples (Train-before-Test, arXiv 2507.05195); `learning_rate` is AdamW's."""
+
+    kind: Literal["lora"] = "lora"
+    rank: Count = 8
+    alpha: Count = 32
+    steps: Count = 80
+    batch_size: Count = 8
+    learning_rate: float = Field(2e-5, gt=0, allow_inf_nan=False)
+    warmup_steps: int = Field(5, ge=0, strict=True)
     labels: Labels = "gold"
 
 
-MethodSpec = Annotated[ZeroShotSpec | FewShotSpec | SoftPromptSpec, Field(discriminator="kind")]
-METHOD_SPECS: dict[str, type[ZeroShotSpec | FewShotSpec | SoftPromptSpec]] = {
+MethodSpec = Annotated[
+    ZeroShotSpec | FewShotSpec | SoftPromptSpec | LoadedPromptSpec | MajoritySpec | RandomModelSpec | LoraSpec,
+    Field(discriminator="kind"),
+]
+METHOD_SPECS: dict[str, type[BaseModel]] = {
     "zero_shot": ZeroShotSpec,
     "few_shot": FewShotSpec,
     "soft_prompt": SoftPromptSpec,
+    "loaded_prompt": LoadedPromptSpec,
+    "majority": MajoritySpec,
+    "random_model": RandomModelSpec,
+    "lora": LoraSpec,
 }
+DEFAULT_METHODS = ("zero_shot", "few_shot", "soft_prompt")
 
 
 class Spec(_Strict):
@@ -135,15 +199,19 @@ def read_spec(path: Path | None, overrides: Mapping[str, Any]) -> Spec:
     """The spec in the YAML file `path` (none: an empty one), with `overrides` in place of what it says.
 
     Keys of `overrides` are Spec's, and besides `num_fewshot` and the settings of SoftPromptSpec, which go to every
-    method that has them. Values of None override nothing. Raises SpecError, naming the field, at anything impossible.
+    method that has them; `soft_prompt`, a folder, which adds a `loaded_prompt`; and `revisions`, at each of which every
+    model is run. Values of None override nothing. Raises SpecError, naming the field, at anything impossible.
     """
     raw = _read_yaml(path) if path else {}
     given = {key: value for key, value in overrides.items() if value is not None}
     raw.update({key: given.pop(key) for key in list(given) if key in Spec.model_fields})
     if isinstance(raw.get("models"), list | tuple):
         raw["models"] = [{"source": one} if isinstance(one, str) else one for one in raw["models"]]
-    methods = raw.get("methods", list(METHOD_SPECS))
+        raw["models"] = _at_revisions(raw["models"], given.pop("revisions", None))
+    methods = raw.get("methods", list(DEFAULT_METHODS))
     if isinstance(methods, list | tuple):
+        if "soft_prompt" in given:
+            methods = [*methods, "loaded_prompt"]
         raw["methods"] = [_method(method, given) for method in methods]
         unused = [key for key in given if not any(key in method for method in raw["methods"])]
         if unused:
@@ -154,6 +222,19 @@ def read_spec(path: Path | None, overrides: Mapping[str, Any]) -> Spec:
     return _validate(Spec, raw)
 
 
+def _at_revisions(models: list[Any], revisions: Sequence[str] | None) -> list[Any]:
+    """Every model at every revision, named by both; the models as they are where no revisions are given."""
+    if revisions is None or not all(
+        isinstance(model, dict) and isinstance(model.get("source"), str) for model in models
+    ):
+        return models
+    return [
+        model | {"revision": revision, "name": f"{ModelSpec.model_construct(**model).label}-{revision}"}
+        for model in models
+        for revision in revisions
+    ]
+
+
 def _method(method: Any, overrides: Mapping[str, Any]) -> Any:
     """A method as a mapping with its kind, and the overrides that it has a setting for."""
     method = {"kind": method} if isinstance(method, str) else method
@@ -161,7 +242,8 @@ def _method(method: Any, overrides: Mapping[str, Any]) -> Any:
         raise SpecError(f"a method is a name or a mapping with a 'kind', not {method!r}")
     if method["kind"] not in METHOD_SPECS:
         raise SpecError(f"method {method['kind']!r} is unknown{did_you_mean(method['kind'], METHOD_SPECS)}")
-    fields = METHOD_SPECS[method["kind"]].model_fields
+    # An adapter's learning rate is in units of its own.
+    fields = set(METHOD_SPECS[method["kind"]].model_fields) - ({"learning_rate"} if method["kind"] == "lora" else set())
     return method | {key: value for key, value in overrides.items() if key in fields}
 
 

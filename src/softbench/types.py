@@ -19,12 +19,18 @@ as a continuation (cf); a free completion (generation). Results of different for
 FinishReason = Literal["eos", "stop", "length"]
 """Why a completion ended: the model's end token, a stop string, or the token limit."""
 
-ChoiceNorm = Literal["raw", "per_char", "per_byte", "per_token"]
-"""What an option's log-likelihood is divided by before options are compared."""
-
+ChoiceNorm = Literal["raw", "per_char", "per_byte", "per_token", "pmi"]
+"""How options' log-likelihoods are made comparable: not at all, over the option's length, or (pmi) less what the option
+has without the question."""
 
 Labels = Literal["gold", "shuffled"]
 """What is tuned on: the right answers, or a control that gives each question another one's."""
+
+LossOn = Literal["target", "format"]
+"""Which of a target's tokens are learned: all, or a control without those that carry the answer's content."""
+
+Options = Literal["given", "shuffled"]
+"""The order of a test question's options: as the data have them, or a control that draws it anew."""
 
 
 class Status(StrEnum):
@@ -60,12 +66,16 @@ class Prompt:
 
     `text` ends without a space; `target` and each of `continuations` start with one where the format wants it, so that
     text and continuation can be tokenized together. `continuations` are in the order of the sample's choices.
+    `num_shared` counts the first characters of `text` that other prompts begin with, too: a hint that costs nothing if
+    wrong. `content` are the parts [begin, end) of `target` that carry the answer rather than its form.
     """
 
     sample_id: str
     text: str
     target: str
     continuations: tuple[str, ...] = ()
+    num_shared: int = field(default=0, compare=False)
+    content: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,30 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceScore:
-    """Log-likelihood (natural log, summed over tokens) of one continuation, whether every token was the greedy one."""
+    """Log-likelihood (natural log, summed over tokens) of one continuation, whether every token was the greedy one.
+
+    `premise_logprob` is what the same continuation has behind the task's cue alone, where that was asked.
+    """
 
     logprob: float
     num_tokens: int
     is_greedy: bool
+    premise_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScores:
+    """The scores of a prompt's continuations, and what the model would say by itself where these first differ.
+
+    There, `answer_mass` is the probability of all tokens that one of them goes on with; `top_token` is the likeliest
+    token of the whole vocabulary and `top_options` the continuations that go on with it. None and empty where fewer
+    than two were scored.
+    """
+
+    options: tuple[ChoiceScore, ...] = ()
+    answer_mass: float | None = None
+    top_token: str | None = None
+    top_options: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +141,7 @@ class Record:
 
     `completion`, `status` and what follows from them are None where the formulation generates nothing (cf);
     `choice_scores` and `choice_correct` (right by log-likelihood, under each length norm) are empty where there are no
-    choices.
+    choices. `answer_mass`, `top_token` and `top_options` are those of ChoiceScores.
     """
 
     doc_id: int
@@ -128,16 +157,23 @@ class Record:
     lenient_correct: bool | None
     choice_scores: tuple[ChoiceScore, ...] = ()
     choice_correct: Mapping[ChoiceNorm, bool] = field(default_factory=dict)
+    answer_mass: float | None = None
+    top_token: str | None = None
+    top_options: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A quantity with its interval; `value` is None (not 0) where nothing was there to estimate it from."""
+    """A quantity with its interval and, for a mean over samples, its standard error.
+
+    `value` is None (not 0) where nothing was there to estimate it from.
+    """
 
     value: float | None
     low: float | None
     high: float | None
     n: int
+    stderr: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +186,11 @@ class SoftPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """How a soft prompt is tuned. `learning_rate` is in units of the RMS of the model's input embeddings."""
+    """How a soft prompt is tuned. `learning_rate` is in units of the RMS of the model's input embeddings.
+
+    `loss_on`: all tokens of a target, or those alone that carry none of the answer's content. `checkpoints` are the
+    steps after which the vectors are kept, 0 being the start.
+    """
 
     num_virtual_tokens: int
     steps: int
@@ -158,30 +198,87 @@ class TuneSettings:
     learning_rate: float
     warmup_steps: int
     init: Literal["text", "vocab"]
+    loss_on: LossOn = "target"
+    checkpoints: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """How a low-rank adapter is tuned; `learning_rate` is AdamW's own, `alpha / rank` scales what the adapter adds."""
+
+    rank: int
+    alpha: int
+    steps: int
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The vectors after a step of tuning, and what it had taken until then: tokens and seconds."""
+
+    vectors: NDArray[np.float32]
+    num_tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
-    """A tuned soft prompt and what it took: the loss of each step (nats a token), samples and tokens seen."""
+    """A tuned soft prompt and what it took: the loss of each step (nats a token), samples, tokens and seconds.
+
+    `checkpoints` are by step, those that were asked for.
+    """
 
     soft_prompt: SoftPrompt
     losses: tuple[float, ...]
     num_samples: int
     num_tokens: int
+    seconds: float
+    checkpoints: Mapping[int, Checkpoint] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Low-rank weights by name, float32, with their settings, what tuning them took, and the card of saved ones."""
+
+    weights: Mapping[str, NDArray[np.float32]]
+    settings: LoraSettings
+    losses: tuple[float, ...]
+    num_tokens: int
+    seconds: float
+    card: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Tuner(Protocol):
     """Tunes a soft prompt for one frozen model."""
 
     def __call__(
-        self, prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: "OnStep"
+        self,
+        prompts: Sequence[Prompt],
+        init_text: str,
+        settings: TuneSettings,
+        seed: int,
+        on_step: "OnStep",
+        until: "Until | None" = None,
     ) -> TuneResult:
-        """Tune on `prompts`, starting from the embeddings of `init_text` where `settings` say so."""
+        """Tune on `prompts`, from the embeddings of `init_text` where `settings` say so, while `until` lets it."""
+        ...
+
+
+class AdapterTuner(Protocol):
+    """Tunes a low-rank adapter for one model, which is as it was when this returns."""
+
+    def __call__(self, prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: "OnStep") -> Adapter:
+        """Tune on `prompts`."""
         ...
 
 
 OnStep = Callable[[float], None]
 """Called after each tuning step with its loss."""
+
+Until = Callable[[int, SoftPrompt], bool]
+"""Called after each tuning step with how many there were and the vectors; true ends tuning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +354,13 @@ class Advance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a method puts before a sample's own prompt, and what making it cost. `shots` go by the sample's group."""
+    """What a method made once, before any test sample. `shots` go by the sample's group.
+
+    `constant` is what answers every question alike, without a model: the place of an option, or an open answer.
+    """
 
     shots: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     soft_prompt: SoftPrompt | None = None
     tuning: TuneResult | None = None
+    adapter: Adapter | None = None
+    constant: int | str | None = None

@@ -36,7 +36,7 @@ def test_log_likelihoods_equal_pefts(architecture: str, tiny_folder: Callable[[s
     scores = TransformersEngine(ours, batch_size=4).score_choices(prompts(), SoftPrompt(vectors, {}))
     for prompt, of_prompt in zip(prompts(), scores, strict=True):
         wanted = [peft_logprob(model, ours, prompt.text, continuation) for continuation in prompt.continuations]
-        assert [score.logprob for score in of_prompt] == pytest.approx(wanted, rel=1e-5)
+        assert [score.logprob for score in of_prompt.options] == pytest.approx(wanted, rel=1e-5)
 
 
 def peft_logprob(model: Any, ours: LoadedModel, text: str, continuation: str) -> float:

@@ -14,7 +14,7 @@ from softbench.engines.transformers import TransformersEngine
 from softbench.errors import ModelError, PromptTooLong, SoftPromptError
 from softbench.models import LoadedModel, load_model
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prompt, SoftPrompt
+from softbench.types import ChoiceScores, Prompt, SoftPrompt
 from tests.tiny import ARCHITECTURES
 
 MakeFolder = Callable[[str], Path]
@@ -49,8 +49,11 @@ def test_answers_do_not_depend_on_the_batch(make_engine: MakeEngine, with_soft_p
     scores = [engine.score_choices(prompts(), soft) for engine in (alone, four, sixteen)]
     for other in scores[1:]:
         for mine, theirs in zip(scores[0], other, strict=True):
-            assert [one.logprob for one in mine] == pytest.approx([one.logprob for one in theirs], abs=1e-4)
-            assert [one.num_tokens for one in mine] == [one.num_tokens for one in theirs]
+            logprobs = [[one.logprob for one in scores.options] for scores in (mine, theirs)]
+            assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
+            assert [one.num_tokens for one in mine.options] == [one.num_tokens for one in theirs.options]
+            assert mine.answer_mass == pytest.approx(theirs.answer_mass, abs=1e-4)
+            assert (mine.top_token, mine.top_options) == (theirs.top_token, theirs.top_options)
     completions = [engine.generate(prompts(), soft, 12, ("\n",)) for engine in (alone, four, sixteen)]
     assert completions[0] == completions[1] == completions[2]
 
@@ -58,7 +61,7 @@ def test_answers_do_not_depend_on_the_batch(make_engine: MakeEngine, with_soft_p
 def test_answers_come_in_the_order_of_the_prompts(make_engine: MakeEngine) -> None:
     engine, backwards = make_engine(2), list(reversed(prompts()))
     assert engine.generate(backwards, None, 6, ()) == list(reversed(engine.generate(prompts(), None, 6, ())))
-    lengths = [len(scores) for scores in engine.score_choices(prompts(), None)]
+    lengths = [len(scores.options) for scores in engine.score_choices(prompts(), None)]
     assert lengths == [1, 2, 3, 1, 2, 3, 1]
 
 
@@ -66,7 +69,7 @@ def test_no_prompts_give_no_answers(make_engine: MakeEngine) -> None:
     assert make_engine(4).generate([], None, 8, ()) == []
     assert make_engine(4).score_choices([], None) == []
     without_choices = [dataclasses.replace(prompts(1)[0], continuations=())]
-    assert make_engine(4).score_choices(without_choices, None) == [()]
+    assert make_engine(4).score_choices(without_choices, None) == [ChoiceScores()]
 
 
 def test_the_same_call_gives_the_same_answer(make_engine: MakeEngine) -> None:
@@ -149,7 +152,7 @@ def uncached_tokens(model: LoadedModel, text: str, soft: SoftPrompt | None, coun
 
 def test_log_likelihoods_are_those_of_the_plain_model(engine: TransformersEngine, tiny_model: LoadedModel) -> None:
     for prompt, scores in zip(prompts(), engine.score_choices(prompts(), None), strict=True):
-        for continuation, score in zip(prompt.continuations, scores, strict=True):
+        for continuation, score in zip(prompt.continuations, scores.options, strict=True):
             context = tiny_model.tokenizer(prompt.text).input_ids
             whole = tiny_model.tokenizer(prompt.text + continuation).input_ids
             with torch.no_grad():
@@ -162,13 +165,15 @@ def test_log_likelihoods_are_those_of_the_plain_model(engine: TransformersEngine
 
 def test_an_empty_prompt_is_scored_from_its_first_token(engine: TransformersEngine, tiny_model: LoadedModel) -> None:
     empty = Prompt("empty", "", " x", (" Paris",))
-    [[alone]] = engine.score_choices([empty], None)
+    [scores] = engine.score_choices([empty], None)
+    [alone] = scores.options
     ids = tiny_model.tokenizer.encode(" Paris", add_special_tokens=False)
     start = tiny_model.eos_ids[0] if tiny_model.bos_id is None else tiny_model.bos_id
     with torch.no_grad():
         logprobs = tiny_model.model(input_ids=torch.tensor([[start, *ids]])).logits[0].log_softmax(-1)
     assert alone.logprob == pytest.approx(sum(float(logprobs[i, token]) for i, token in enumerate(ids)), abs=1e-4)
-    assert engine.score_choices([*prompts(), empty], None)[-1][0].logprob == pytest.approx(alone.logprob, abs=1e-4)
+    last = engine.score_choices([*prompts(), empty], None)[-1].options[0]
+    assert last.logprob == pytest.approx(alone.logprob, abs=1e-4)
     assert len(engine.generate([empty], None, 3, ())) == 1
 
 

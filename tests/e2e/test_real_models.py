@@ -123,7 +123,8 @@ def test_arc_easy_cloze_has_the_known_figures(
         right = 0
         for sample, prompt, of_prompt in zip(samples, prompts, scores, strict=True):
             normed = [
-                one.logprob / length(one, text) for one, text in zip(of_prompt, prompt.continuations, strict=True)
+                one.logprob / length(one, text)
+                for one, text in zip(of_prompt.options, prompt.continuations, strict=True)
             ]
             right += normed.index(max(normed)) == sample.gold
         got[norm] = right / len(samples)
@@ -138,7 +139,7 @@ def test_log_likelihoods_are_those_of_a_plain_forward_pass(
     _, prompts = cloze(data_dir, 12)
     for prompt, scores in zip(prompts, TransformersEngine(model, 16).score_choices(prompts, None), strict=True):
         start = len(model.tokenizer(prompt.text).input_ids)
-        for continuation, score in zip(prompt.continuations, scores, strict=True):
+        for continuation, score in zip(prompt.continuations, scores.options, strict=True):
             ids = torch.tensor([model.tokenizer(prompt.text + continuation).input_ids])
             with torch.inference_mode():
                 logprobs = model.model(ids).logits[0].log_softmax(-1)

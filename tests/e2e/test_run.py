@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from softbench.report.progress import LineProgress
 from softbench.results import JobResult, Results
 from softbench.spec import Spec, ZeroShotSpec, read_spec
 from softbench.tasks import get_task, load_data
-from softbench.types import Completion, Prompt, Sample
+from softbench.types import ChoiceScores, Completion, Prompt, Sample
 
 QUIET = LineProgress(Console(quiet=True))
 SAMPLE = Sample("s", {"question": "Which film?"}, ("Dune: Part Two",))
@@ -60,7 +60,9 @@ def test_a_run_writes_what_the_harness_reads(tmp_path: Path) -> None:
     assert soft["cost"]["tuning_samples"] == 640
     assert soft["cost"]["trainable_parameters"] == 80
     assert soft["cost"]["evaluation_peak_memory_bytes"] > 0
-    assert soft["metrics"]["choice_accuracy_raw"] == {"value": None, "low": None, "high": None, "n": 0}
+    assert soft["metrics"]["choice_accuracy_raw"] == {
+        "value": None, "low": None, "high": None, "n": 0, "stderr": None
+    }  # fmt: skip
     assert sum(soft["statuses"].values()) == 20
 
 
@@ -110,8 +112,9 @@ def whole_run(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempP
 
 
 def untimed(job: JobResult) -> dict[str, Any]:
-    """A job's cost without what depends on the machine."""
-    return {name: value for name, value in job.cost.items() if "seconds" not in name and "memory" not in name}
+    """A job's cost without what depends on the machine, or on how often the shared prefix had to be read."""
+    measured = ("seconds", "memory", "evaluation_tokens", "evaluation_flops")
+    return {name: value for name, value in job.cost.items() if not any(one in name for one in measured)}
 
 
 @pytest.mark.parametrize("fails_at", range(1, 10))
@@ -153,7 +156,7 @@ def test_a_finished_run_is_read_and_not_done_again(tmp_path: Path, monkeypatch: 
     [second] = run(spec_of(tmp_path, limit=5), QUIET)
     assert [job.metrics for job in first.jobs] == [job.metrics for job in second.jobs]
     assert [job.cost for job in first.jobs] == [job.cost for job in second.jobs]
-    assert [job.soft_prompt_sha256 for job in first.jobs] == [job.soft_prompt_sha256 for job in second.jobs]
+    assert [job.tuned_sha256 for job in first.jobs] == [job.tuned_sha256 for job in second.jobs]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_finished_work_counts_for_the_same_settings_alone(
 
 def test_a_soft_prompt_that_was_damaged_is_tuned_again(tmp_path: Path) -> None:
     [first] = run(spec_of(tmp_path, limit=5), QUIET)
-    path = first.jobs[2].folder / "soft_prompt.safetensors"
+    [path] = (tmp_path / first.info.name / "tuned").rglob("soft_prompt.safetensors")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     run(spec_of(tmp_path, limit=5), QUIET)
@@ -189,19 +192,16 @@ def test_a_soft_prompt_that_was_damaged_is_tuned_again(tmp_path: Path) -> None:
 
 def test_records_of_a_lost_soft_prompt_are_not_taken_for_those_of_a_new_one(tmp_path: Path) -> None:
     [first] = run(spec_of(tmp_path, limit=5), QUIET)
-    folder = first.jobs[2].folder
-    (folder / "soft_prompt.safetensors").write_bytes(b"")
-    asked: list[int] = []
+    [lost] = (tmp_path / "fake" / "tuned").rglob("soft_prompt.safetensors")
+    lost.unlink()
     with pytest.MonkeyPatch.context() as patch:
-        complete = FakeEngine.generate
-
-        def generate(self: FakeEngine, prompts: Sequence[Prompt], *given: Any) -> list[Completion]:
-            asked.append(len(prompts))
-            return complete(self, prompts, *given)
-
-        patch.setattr(FakeEngine, "generate", generate)
-        run(spec_of(tmp_path, limit=5), QUIET)
-    assert asked == [5]
+        patch.setattr("softbench.engines.fake.FAKE_STEPS", 200)  # as if other hardware came to another prompt
+        [second] = run(spec_of(tmp_path, limit=5), QUIET)
+    assert [one.folder == other.folder for one, other in zip(first.jobs, second.jobs, strict=True)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_methods_of_one_kind_have_rows_of_their_own(tmp_path: Path) -> None:
@@ -250,10 +250,10 @@ def test_a_control_with_shuffled_labels_is_named_and_tuned_on_other_answers(
     spec = tiny_spec(tiny_folder("llama"), tmp_path, methods=methods, num_fewshot=None)
     [results] = run(spec, QUIET)
     assert [job.label for job in results.jobs] == ["soft_prompt:labels=gold", "soft_prompt:labels=shuffled"]
-    assert results.jobs[0].soft_prompt_sha256 != results.jobs[1].soft_prompt_sha256
+    assert results.jobs[0].tuned_sha256 != results.jobs[1].tuned_sha256
     [alone] = run(tiny_spec(tiny_folder("llama"), tmp_path, methods=methods[1:], num_fewshot=None), QUIET)
     assert alone.jobs[0].label == "soft_prompt:labels=shuffled"
-    assert alone.jobs[0].soft_prompt_sha256 == results.jobs[1].soft_prompt_sha256
+    assert alone.jobs[0].tuned_sha256 == results.jobs[1].tuned_sha256
 
 
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_a_right_strict_answer_is_right_leniently_too(tmp_path: Path) -> None:
     job = Job(get_task("trivia_qa"), None, [SAMPLE], ZeroShotSpec(), None, 0, "x", None)  # type: ignore[arg-type]
-    record = make_record(job, 0, Prompt("s", "", ""), Completion("Dune: Part Two", "stop", 1, 1), ())
+    record = make_record(job, 0, Prompt("s", "", ""), Completion("Dune: Part Two", "stop", 1, 1), ChoiceScores())
     assert (record.correct, record.lenient_answer, record.lenient_correct) == (True, "Part Two", True)
 
 

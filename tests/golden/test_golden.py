@@ -29,8 +29,8 @@ def measure(model: LoadedModel) -> dict[str, Any]:
     scored = [type(prompt)(prompt.sample_id, prompt.text, prompt.target, (prompt.target,)) for prompt in asked]
     return {
         "losses": list(tuned.losses),
-        "bare": [score.logprob for (score,) in engine.score_choices(scored, None)],
-        "tuned": [score.logprob for (score,) in engine.score_choices(scored, tuned.soft_prompt)],
+        "bare": [one.options[0].logprob for one in engine.score_choices(scored, None)],
+        "tuned": [one.options[0].logprob for one in engine.score_choices(scored, tuned.soft_prompt)],
         "completion": engine.generate(asked[:1], tuned.soft_prompt, 12, ())[0].text,
     }
 

@@ -34,6 +34,13 @@ def test_an_empty_continuation_does_not_divide_by_nothing() -> None:
     assert chosen_option((ChoiceScore(0.0, 0, True), ChoiceScore(-1.0, 1, False)), ("", " b"), "per_char") == 0
 
 
+def test_pmi_takes_off_what_an_option_has_without_the_question() -> None:
+    scores = (ChoiceScore(-2.0, 1, False, -1.0), ChoiceScore(-6.0, 3, False, -5.5), ChoiceScore(-2.5, 2, False, -1.9))
+    assert chosen_option(scores, CONTINUATIONS, "pmi") == 1  # -1, -0.5, -0.6
+    assert choices_correct(scores, CONTINUATIONS, 1)["pmi"] is True
+    assert "pmi" not in choices_correct((*scores[:2], SCORES[2]), CONTINUATIONS, 1)
+
+
 def test_without_choices_nothing_is_right_or_wrong() -> None:
     assert choices_correct((), (), None) == {}
     assert choices_correct(SCORES, CONTINUATIONS, 1) == {

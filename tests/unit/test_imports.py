@@ -10,7 +10,7 @@ import pytest
 import softbench
 
 ROOT = Path(softbench.__file__).parent
-TORCH_USERS = {"models", "rows", "engines.transformers", "methods.tune"}
+TORCH_USERS = {"models", "rows", "engines.sharing", "engines.transformers", "methods.tune", "methods.tune_adapter"}
 # Layers from the bottom: a module may import from layers below its own, and from its own package.
 LAYERS = [
     {"types", "errors"},

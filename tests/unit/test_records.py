@@ -26,7 +26,9 @@ def records(draw: st.DrawFn) -> Record:
         gold=0 if num_choices else None,
     )
     status = draw(st.sampled_from(list(Status))) if generates else None
-    scores = tuple(ChoiceScore(draw(floats), 2, draw(st.booleans())) for _ in range(num_choices))
+    scores = tuple(
+        ChoiceScore(draw(floats), 2, draw(st.booleans()), draw(st.none() | floats)) for _ in range(num_choices)
+    )
     return Record(
         doc_id=draw(st.integers(0, 10**6)),
         sample=sample,
@@ -41,6 +43,9 @@ def records(draw: st.DrawFn) -> Record:
         lenient_correct=draw(st.booleans()) if generates else None,
         choice_scores=scores,
         choice_correct={"raw": draw(st.booleans()), "per_char": draw(st.booleans())} if num_choices else {},
+        answer_mass=draw(st.none() | st.floats(0, 1)),
+        top_token=draw(st.none() | texts),
+        top_options=tuple(draw(st.lists(st.integers(0, 3), max_size=2))),
     )
 
 

@@ -54,7 +54,7 @@ def test_left_and_right_padding_give_the_logits_of_a_lone_row(tiny_model: Loaded
 
 def test_logits_at_places_are_those_of_the_whole_pass(tiny_model: LoadedModel) -> None:
     batch = lay_out(tiny_model, encode(tiny_model, TEXTS), soft(tiny_model), "right")
-    rows, columns = target_places(batch, [(2, 4), (1, 2), (3, 6)])
+    rows, columns = target_places(batch, [[2, 3], [1], [3, 4, 5]])
     assert rows.tolist() == [0, 0, 1, 2, 2, 2]
     few, _ = logits_at(tiny_model, rows, columns, inputs_embeds=batch.embeds)
     whole = tiny_model.model(inputs_embeds=batch.embeds).logits

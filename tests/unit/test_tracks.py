@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from softbench.cli import app
 from softbench.errors import SpecError
-from softbench.report.track import chance, track_table, tracks, tracks_dict
-from softbench.stats.compare import samples_needed
+from softbench.report.track import track_table, tracks, tracks_dict
+from softbench.stats import chance, samples_needed
 from tests.unit.test_ranking import made_run
 
 RISING = {100: 0.1, 200: 0.3, 400: 0.5, 800: 0.7}
@@ -49,7 +49,7 @@ def test_steps_are_read_off_names(name: str, run: str) -> None:
 
 
 def test_open_questions_have_no_chance() -> None:
-    assert chance(made_run("a-1", {"soft": 0.5})[0]) is None
+    assert chance(made_run("a-1", {"soft": 0.5})[0].records) is None
 
 
 def test_power_says_how_many_samples_are_needed() -> None:

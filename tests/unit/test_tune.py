@@ -11,7 +11,7 @@ from softbench.methods.tune import initial_vectors, rate_factor, target_loss, tu
 from softbench.models import LoadedModel
 from softbench.rows import encode
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prompt, TuneResult, TuneSettings
+from softbench.types import Prompt, SoftPrompt, TuneResult, TuneSettings
 
 SETTINGS = TuneSettings(num_virtual_tokens=4, steps=6, batch_size=3, learning_rate=0.1, warmup_steps=2, init="text")
 
@@ -56,8 +56,8 @@ def test_samples_and_tokens_are_counted(tiny: Callable[[str], LoadedModel]) -> N
 
 def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: LoadedModel) -> None:
     [example] = tuning.encode_examples(tiny_model, prompts(1), 0)
-    ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example[0] + example[1]
-    labels = [-100] * (len(ids) - len(example[1])) + example[1]
+    ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example.ids
+    labels = [-100] * (len(ids) - len(example.learned)) + ids[-len(example.learned) :]
     wanted = tiny_model.model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
     got = target_loss(tiny_model, torch.empty(0, tiny_model.info.hidden_size), [example])
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
@@ -65,15 +65,17 @@ def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: Loaded
 
 def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) -> None:
     model = tiny("gemma3")
-    [(context, target)] = tuning.encode_examples(model, prompts(1), 0)
-    assert target[-1] == model.tokenizer.eos_token_id
-    assert model.tokenizer.decode(context + target[:-1]) == prompts(1)[0].text + prompts(1)[0].target
+    [example] = tuning.encode_examples(model, prompts(1), 0)
+    assert example.ids[-1] == model.tokenizer.eos_token_id
+    assert model.tokenizer.decode(example.ids[:-1]) == prompts(1)[0].text + prompts(1)[0].target
+    assert example.learned[-1] == len(example.ids) - 1
+    assert model.tokenizer.decode(example.ids[example.learned[0] : -1]) == prompts(1)[0].target
 
 
 def test_padding_does_not_change_the_loss(tiny_model: LoadedModel) -> None:
     examples = tuning.encode_examples(tiny_model, prompts(5), 4)
     vectors = initial_vectors(tiny_model, "Work out", SETTINGS, torch.Generator())
-    lone = [(float(target_loss(tiny_model, vectors, [one])), len(one[1])) for one in examples]
+    lone = [(float(target_loss(tiny_model, vectors, [one])), len(one.learned)) for one in examples]
     together = float(target_loss(tiny_model, vectors, examples))
     assert together == pytest.approx(sum(loss * count for loss, count in lone) / sum(n for _, n in lone), abs=1e-5)
 
@@ -111,9 +113,9 @@ def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing() -> None:
 
 
 def test_every_example_is_seen_before_one_is_seen_twice() -> None:
-    examples = [([index], [0]) for index in range(7)]
-    batches = list(tuning._batches(examples, dataclasses.replace(SETTINGS, steps=7), torch.Generator().manual_seed(0)))
-    seen = [context[0] for batch in batches for context, _ in batch]
+    examples = [tuning.Example([index, 0], [1]) for index in range(7)]
+    batches = list(tuning.batches(examples, 7, 3, torch.Generator().manual_seed(0)))
+    seen = [example.ids[0] for batch in batches for example in batch]
     assert [len(batch) for batch in batches] == [3] * 7
     for start in (0, 7, 14):
         assert sorted(seen[start : start + 7]) == list(range(7))
@@ -130,3 +132,65 @@ def test_a_sample_beyond_the_context_is_refused_before_the_first_step(tiny: Call
     with pytest.raises(PromptTooLong, match="'long-one'"):
         tune(tiny("gpt2"), long, "text", SETTINGS, 0, steps.append)
     assert steps == []
+
+
+def test_checkpoints_are_the_vectors_on_the_way(tiny_model: LoadedModel) -> None:
+    result = run(tiny_model, dataclasses.replace(SETTINGS, checkpoints=(0, 2, 5)))
+    assert list(result.checkpoints) == [0, 2, 5]
+    start = initial_vectors(tiny_model, get_task("arithmetic").description, SETTINGS, torch.Generator())
+    assert np.array_equal(result.checkpoints[0].vectors, start.numpy())
+    counts = [result.checkpoints[step].num_tokens for step in (0, 2, 5)] + [result.num_tokens]
+    assert counts == sorted(set(counts))
+    assert counts[0] == 0
+    plain = run(tiny_model)
+    assert plain.soft_prompt.vectors.tobytes() == result.soft_prompt.vectors.tobytes()
+    assert plain.checkpoints == {}
+
+
+def test_tuning_ends_when_it_is_told_to(tiny: Callable[[str], LoadedModel]) -> None:
+    seen: list[int] = []
+
+    def until(step: int, soft_prompt: SoftPrompt) -> bool:
+        seen.append(step)
+        return step == 3
+
+    task = get_task("arithmetic")
+    result = tune(tiny("llama"), prompts(), task.description, SETTINGS, 0, lambda loss: None, until)
+    assert seen == [1, 2, 3]
+    assert len(result.losses) == 3
+    assert result.num_samples == 9
+
+
+@pytest.mark.parametrize(("name", "form"), [("capitals", " ->  <-"), ("arithmetic", " result = ;")])
+def test_loss_on_format_learns_no_token_of_the_answer(name: str, form: str, tiny_model: LoadedModel) -> None:
+    task = get_task(name)
+    made = [render_prompt(task, sample) for sample in load_data(task, None).tune[:20]]
+    whole = tuning.encode_examples(tiny_model, made, 0)
+    kept = tuning.encode_examples(tiny_model, made, 0, "format")
+    for prompt, all_of_it, some in zip(made, whole, kept, strict=True):
+        assert some.ids == all_of_it.ids
+        assert set(some.learned) < set(all_of_it.learned)
+        assert some.learned[-1] == len(some.ids) - 1  # how to stop is form
+        [(begin, end)] = prompt.content
+        assert prompt.target[begin:end] in {sample.answers[0] for sample in load_data(task, None).tune}
+        learned = tiny_model.tokenizer.decode([some.ids[place] for place in some.learned[:-1]])
+        # A token that holds a character of the answer goes, and with it whatever of the form it holds.
+        assert learned.replace(" ", "") in {
+            form.replace(" ", ""),
+            form.replace(" ", "")[:-1],
+            form.replace(" ", "")[1:],
+        }
+
+
+def test_loss_on_format_does_not_see_the_answers(tiny: Callable[[str], LoadedModel]) -> None:
+    """Other answers of as many tokens, and the loss of the first step is that of the form all the same."""
+    task = get_task("arithmetic")
+    settings = dataclasses.replace(SETTINGS, steps=1, loss_on="format")
+    made = [Prompt(str(n), f"Value of {n}:", f" result = {n};", content=((10, 11),)) for n in range(3)]
+    [context_only] = {
+        tuple(example.ids[place] for place in example.learned)
+        for example in tuning.encode_examples(tiny("llama"), made, 4, "format")
+    }
+    assert len(context_only) > 2
+    result = tune(tiny("llama"), made, task.description, settings, 0, lambda loss: None)
+    assert np.isfinite(result.losses[0])

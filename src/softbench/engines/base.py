@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from softbench.types import ChoiceScore, Completion, ModelInfo, Prompt, SoftPrompt
+from softbench.types import ChoiceScores, Completion, ModelInfo, Prompt, SoftPrompt
 
 
 class Engine(Protocol):
@@ -29,6 +29,6 @@ class Engine(Protocol):
         """Complete each prompt greedily until an end token, a stop string or `max_new_tokens`."""
         ...
 
-    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[ChoiceScores]:
         """Log-likelihood of each of every prompt's continuations."""
         ...

@@ -10,8 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from softbench.types import (
+    Adapter,
+    Checkpoint,
     ChoiceScore,
+    ChoiceScores,
     Completion,
+    LoraSettings,
     Message,
     ModelInfo,
     OnStep,
@@ -19,10 +23,13 @@ from softbench.types import (
     SoftPrompt,
     TuneResult,
     TuneSettings,
+    Until,
 )
 
 KNOWS = 0.7
 FOLLOWS_BARE, FOLLOWS_SHOTS, FOLLOWS_SOFT_PROMPT = 0.05, 0.6, 0.97
+FAKE_STEPS = 20
+"""Tuning steps after which a fake soft prompt is whole."""
 _NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
 
 INFO = ModelInfo(
@@ -63,19 +70,27 @@ class FakeEngine:
         """Complete each prompt; see Engine.generate."""
         return [self._complete(prompt, soft_prompt) for prompt in prompts]
 
-    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[ChoiceScores]:
         """Give the continuation that is the target, where it is known, the best score; see Engine.score_choices."""
-        return [
-            tuple(
-                ChoiceScore(-1.0 - 0.1 * place - 5.0 * (continuation != self._favourite(prompt)), 1, False)
-                for place, continuation in enumerate(prompt.continuations)
-            )
-            for prompt in prompts
-        ]
+        return [self._score(prompt) for prompt in prompts]
+
+    def _score(self, prompt: Prompt) -> ChoiceScores:
+        favourite = self._favourite(prompt)
+        options = tuple(
+            ChoiceScore(-1.0 - 0.1 * place - 5.0 * (continuation != favourite), 1, False)
+            for place, continuation in enumerate(prompt.continuations)
+        )
+        if len(options) < 2:
+            return ChoiceScores(options)
+        top = prompt.continuations.index(favourite) if favourite in prompt.continuations else 0
+        return ChoiceScores(options, 0.9, prompt.continuations[top], (top,))
 
     def _complete(self, prompt: Prompt, soft_prompt: SoftPrompt | None) -> Completion:
         shots = prompt.text.count("\n\n") > 1
-        follows = FOLLOWS_SOFT_PROMPT if soft_prompt is not None else FOLLOWS_SHOTS if shots else FOLLOWS_BARE
+        follows = FOLLOWS_SHOTS if shots else FOLLOWS_BARE
+        if soft_prompt is not None:
+            length = min(1.0, float(np.abs(soft_prompt.vectors).mean()))  # a whole one's is about 0.8
+            follows += (FOLLOWS_SOFT_PROMPT - follows) * min(1.0, 2 * length)
         in_form = _share(prompt.sample_id, "form") < follows
         text = self._favourite(prompt) if in_form else " I would say it depends"
         words = len(prompt.text.split())
@@ -102,17 +117,50 @@ class FakeChatTemplate:
 
 
 def fake_tune(
-    prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: OnStep
+    prompts: Sequence[Prompt],
+    init_text: str,
+    settings: TuneSettings,
+    seed: int,
+    on_step: OnStep,
+    until: Until | None = None,
 ) -> TuneResult:
-    """A Tuner that learns nothing: losses fall by schedule, vectors come from the seed."""
+    """A Tuner whose losses fall by schedule and whose vectors grow from 0, step by step, in a direction of the seed.
+
+    FakeEngine follows formats the better the longer they are.
+    """
+    direction = np.random.default_rng(seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
+    words = sum(len(prompt.text.split()) for prompt in prompts)
+    losses: list[float] = []
+
+    def now() -> Checkpoint:
+        vectors = (direction * min(1.0, len(losses) / FAKE_STEPS)).astype(np.float32)
+        return Checkpoint(vectors, len(losses) * settings.batch_size * words // len(prompts), 0.0)
+
+    kept = {0: now()} if 0 in settings.checkpoints else {}
+    for step in range(settings.steps):
+        losses.append(4.0 / (1 + step))
+        on_step(losses[-1])
+        if len(losses) in settings.checkpoints:
+            kept[len(losses)] = now()
+        if until is not None and until(len(losses), SoftPrompt(now().vectors, {})):
+            break
+    return TuneResult(
+        soft_prompt=SoftPrompt(now().vectors, {}),
+        losses=tuple(losses),
+        num_samples=len(losses) * settings.batch_size,
+        num_tokens=now().num_tokens,
+        seconds=0.0,
+        checkpoints=kept,
+    )
+
+
+def fake_tune_adapter(prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: OnStep) -> Adapter:
+    """An AdapterTuner that learns nothing."""
     losses = tuple(4.0 / (1 + step) for step in range(settings.steps))
     for loss in losses:
         on_step(loss)
-    vectors = np.random.default_rng(seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
-    num_samples = settings.steps * settings.batch_size
-    words = sum(len(prompt.text.split()) for prompt in prompts)
-    num_tokens = num_samples * words // len(prompts)
-    return TuneResult(SoftPrompt(vectors.astype(np.float32), {}), losses, num_samples, num_tokens)
+    weights = np.random.default_rng(seed).normal(size=(settings.rank, INFO.hidden_size)).astype(np.float32)
+    return Adapter({"lora_A": weights}, settings, losses, len(losses) * settings.batch_size, 0.0)
 
 
 def _share(sample_id: str, salt: str) -> float:

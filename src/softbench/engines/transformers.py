@@ -1,32 +1,108 @@
 """The engine on Hugging Face transformers: greedy decoding with its own loop, and log-likelihoods of continuations.
 
-The loop is our own because `generate(inputs_embeds=...)` leaves some architectures out, and because PEFT's path through
-it gives wrong tokens after the first (peft issue 1391).
+What prompts begin with is read once (see sharing), a question's options are branches of one row, and rows that have
+ended make room for new ones. The decode loop is our own because `generate(inputs_embeds=...)` leaves some architectures
+out, and because PEFT's path through it gives wrong tokens after the first (peft issue 1391).
 """
 
 import functools
+import hashlib
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from softbench.engines.sharing import PADDING, Nodes, Prefix, RowCache, can_share, read_prefix
 from softbench.errors import ModelError, SoftPromptError
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode_contexts, encode_pairs, lay_out, logits_at, target_places
-from softbench.types import ChoiceScore, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
+from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at
+from softbench.types import ChoiceScore, ChoiceScores, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
 # How many of the prompt's last tokens are decoded with a completion: enough for any tokenizer's spacing rules.
 _TAIL = 4
+# How many tokens at the end of what prompts share may be merged with what follows.
+_BOUNDARY = 2
+# What one pass may hold: tokens of all its rows, and logits of all places that are looked at (256 of 262k tokens).
+_MAX_TOKENS = 16_384
+_MAX_LOGITS = 1 << 26
+_PREFIXES_KEPT = 2
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A prompt with its continuations: the tokens that all of them begin with, then each one's own, at least one.
+
+    `begins` are the places (from the trunk's first token) from which a continuation's tokens are scored. Counted by a
+    row's columns, the trunk comes first, then the branches without their last tokens, which nothing follows.
+    """
+
+    trunk: list[int]
+    branches: list[list[int]]
+    begins: list[int]
+
+    @property
+    def width(self) -> int:
+        """Tokens of its row."""
+        return len(self.trunk) + sum(len(branch) - 1 for branch in self.branches)
+
+    @property
+    def num_scored(self) -> int:
+        """Places whose logits are looked at, at most."""
+        return sum(
+            len(self.trunk) - begin + len(branch) for branch, begin in zip(self.branches, self.begins, strict=True)
+        )
+
+    def column(self, option: int, place: int) -> int:
+        """The column of the token at `place` of an option's path."""
+        inside = place - len(self.trunk)
+        if inside < 0:
+            return place
+        return len(self.trunk) + sum(len(branch) - 1 for branch in self.branches[:option]) + inside
+
+    def without(self, count: int) -> "Tree":
+        """The tree without its first `count` tokens."""
+        return Tree(self.trunk[count:], self.branches, [begin - count for begin in self.begins])
+
+
+@dataclass(slots=True)
+class _Row:
+    """A completion in the making: of which prompt, its tokens, those made so far, and what ended it."""
+
+    index: int
+    context: list[int]
+    made: list[int] = field(default_factory=list)
+    ended: tuple[str, FinishReason] | None = None
+
+    @property
+    def tail(self) -> list[int]:
+        """The context's last tokens."""
+        return self.context[-_TAIL:]
 
 
 class TransformersEngine:
-    """An Engine around a LoadedModel; `batch_size` rows go through the model together, longest rows first."""
+    """An Engine around a LoadedModel; up to `batch_size` rows go through the model together, longest rows first.
+
+    Where memory does not suffice for that, fewer do from then on.
+    """
 
     def __init__(self, model: LoadedModel, batch_size: int) -> None:
         self._model = model
         self._batch_size = batch_size
         self._tokens_read = 0
+        self._prefixes: dict[str, Prefix] = {}
+        self._shares = can_share(model)
+        if not self._shares:
+            logging.getLogger("softbench").warning(
+                "%s can't share a prefix between rows: each is read whole, which takes longer", model.info.name
+            )
 
     @property
     def info(self) -> ModelInfo:
@@ -46,83 +122,200 @@ class TransformersEngine:
         vectors = self._vectors(soft_prompt)
         contexts = encode_contexts(self._model, [prompt.text for prompt in prompts])
         for prompt, context in zip(prompts, contexts, strict=True):
-            check_length(self._model, prompt.sample_id, len(context), _rows(vectors), max_new_tokens)
-        completions: list[Completion | None] = [None] * len(prompts)
-        for indices in self._batches([len(context) for context in contexts]):
-            batch = self._decode([contexts[index] for index in indices], vectors, max_new_tokens, stop)
-            for index, completion in zip(indices, batch, strict=True):
-                completions[index] = completion
-        return [completion for completion in completions if completion is not None]
+            check_length(self._model, prompt.sample_id, len(context), _height(vectors), max_new_tokens)
+        completions: dict[int, Completion] = {}
+        for ids, indices in self._by_prefix(prompts, contexts, [len(context) - 1 for context in contexts]).items():
+            indices.sort(key=lambda index: -len(contexts[index]))
+            rows = [_Row(index, contexts[index]) for index in indices]
+            if ids is None:
+                self._in_batches(
+                    rows,
+                    [(len(row.context), 1) for row in rows],
+                    functools.partial(self._complete_plain, vectors, max_new_tokens, stop),
+                )
+            else:
+                self._complete(rows, self._prefix(ids, vectors), len(ids), max_new_tokens, stop)
+            for row in rows:
+                text, reason = row.ended or (self._text(row.tail, row.made), "length")
+                completions[row.index] = Completion(text, reason, len(row.context), len(row.made))
+        return [completions[index] for index in range(len(prompts))]
 
     @torch.inference_mode()
-    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[tuple[ChoiceScore, ...]]:
+    def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[ChoiceScores]:
         """Log-likelihoods of every prompt's continuations; see Engine.score_choices."""
         vectors = self._vectors(soft_prompt)
-        wanted = [(prompt, continuation) for prompt in prompts for continuation in prompt.continuations]
-        pairs = encode_pairs(self._model, [(prompt.text, continuation) for prompt, continuation in wanted])
-        for (prompt, _), (context, continuation) in zip(wanted, pairs, strict=True):
-            check_length(self._model, prompt.sample_id, len(context) + len(continuation), _rows(vectors), 0)
-        scores: list[ChoiceScore] = [ChoiceScore(0.0, 0, True)] * len(pairs)
-        for indices in self._batches([len(context) + len(continuation) for context, continuation in pairs]):
-            for index, score in zip(indices, self._score([pairs[index] for index in indices], vectors), strict=True):
-                if not math.isfinite(score.logprob):
-                    sample = wanted[index][0].sample_id
-                    raise ModelError(
-                        f"{self.info.name}: log-likelihood {score.logprob} on sample {sample!r}; try --dtype float32"
-                    )
-                scores[index] = score
-        remaining = iter(scores)
-        return [tuple(next(remaining) for _ in prompt.continuations) for prompt in prompts]
+        scores = [ChoiceScores()] * len(prompts)
+        places = [place for place, prompt in enumerate(prompts) if prompt.continuations]
+        asked = [prompts[place] for place in places]
+        trees = self._trees(asked, _height(vectors))
+        most = [min(len(tree.trunk), *tree.begins) - 1 for tree in trees]
+        for ids, indices in self._by_prefix(asked, [tree.trunk for tree in trees], most).items():
+            behind = [trees[index] if ids is None else trees[index].without(len(ids)) for index in indices]
+            order = sorted(range(len(behind)), key=lambda one: -behind[one].width)
+            behind = [behind[one] for one in order]
+            score = (
+                functools.partial(self._score_plain, vectors)
+                if ids is None
+                else functools.partial(self._score, self._prefix(ids, vectors))
+            )
+            found = self._in_batches(behind, [(tree.width, tree.num_scored) for tree in behind], score)
+            for one, of_tree in zip(order, found, strict=True):
+                index = indices[one]
+                scores[places[index]] = self._checked(of_tree, asked[index])
+        return scores
 
-    def _decode(
-        self, contexts: Sequence[list[int]], vectors: Tensor | None, max_new_tokens: int, stop: Sequence[str]
-    ) -> list[Completion]:
-        """Decode one batch with a key-value cache; a row that has ended goes on, unread, until the last one ends."""
+    def _trees(self, prompts: Sequence[Prompt], num_virtual: int) -> list[Tree]:
+        """Each prompt's continuations as paths that part where their tokens do. Raises PromptTooLong."""
+        wanted = [(prompt.text, continuation) for prompt in prompts for continuation in prompt.continuations]
+        pairs = iter(encode_pairs(self._model, wanted))
+        trees = []
+        for prompt in prompts:
+            parted = [next(pairs) for _ in prompt.continuations]
+            paths = [context + rest for context, rest in parted]
+            check_length(self._model, prompt.sample_id, max(map(len, paths)), num_virtual, 0)
+            shortest = min(map(len, paths))
+            same = next((place for place in range(shortest) if len({path[place] for path in paths}) > 1), shortest)
+            same = min(same, shortest - 1)
+            trees.append(
+                Tree(paths[0][:same], [path[same:] for path in paths], [len(context) for context, _ in parted])
+            )
+        return trees
+
+    def _by_prefix(
+        self, prompts: Sequence[Prompt], contexts: Sequence[Sequence[int]], most: Sequence[int]
+    ) -> dict[Ids | None, list[int]]:
+        """Prompts by the first tokens that they share, `most` of each at most; None where rows are read whole."""
+        texts = dict.fromkeys(prompt.text[: prompt.num_shared] for prompt in prompts)
+        # The last tokens of a beginning depend on what comes next: without them, all prompts have the same.
+        encoded = {text: ids[:-_BOUNDARY] for text, ids in zip(texts, encode(self._model, list(texts)), strict=True)}
+        groups: dict[Ids | None, list[int]] = {}
+        for index, (prompt, context, limit) in enumerate(zip(prompts, contexts, most, strict=True)):
+            ids, same = encoded[prompt.text[: prompt.num_shared]], 0
+            while same < min(len(ids), limit) and ids[same] == context[same]:
+                same += 1
+            groups.setdefault(tuple(ids[:same]) if self._shares and limit >= 0 else None, []).append(index)
+        return groups
+
+    def _prefix(self, ids: Ids, vectors: Tensor | None) -> Prefix:
+        """Keys and values of BOS, soft prompt and `ids`; read anew only if they are not among the last ones."""
+        name = hashlib.sha256(repr(ids).encode())
+        if vectors is not None:
+            name.update(vectors.cpu().numpy().tobytes())
+        prefix = self._prefixes.pop(name.hexdigest(), None)
+        if prefix is None:
+            prefix = read_prefix(self._model, ids, vectors)
+            self._tokens_read += prefix.length
+        self._prefixes[name.hexdigest()] = prefix
+        for old in list(self._prefixes)[:-_PREFIXES_KEPT]:
+            del self._prefixes[old]
+        return prefix
+
+    def _complete(
+        self, rows: Sequence[_Row], prefix: Prefix, num_shared: int, max_new_tokens: int, stop: Sequence[str]
+    ) -> None:
+        """Complete all rows, a batch of them at a time; rows that have ended leave, and others come in."""
+        slots = prefix.length + max(len(row.context) for row in rows) - num_shared + max_new_tokens
+        waiting, live = list(rows), list[_Row]()
+        cache: RowCache | None = None
+        tokens = torch.zeros(0, dtype=torch.long, device=self._model.device)
+        while waiting or live:
+            try:
+                if waiting and len(live) <= self._batch_size // 2:
+                    new = waiting[: self._admitted(waiting, num_shared, len(live))]
+                    joined = RowCache(self._model, prefix, len(new), slots)
+                    first = self._first_tokens(joined, new, num_shared)
+                    if cache is None:
+                        cache = joined
+                    else:
+                        cache.join(joined)
+                    del waiting[: len(new)]
+                    live += new
+                    tokens = torch.cat([tokens, first])
+                    self._note(new, first, stop)
+                else:
+                    assert cache is not None  # whoever lives has come in
+                    alive = torch.tensor([row.ended is None for row in live], device=tokens.device)
+                    tokens = cache.step(tokens, alive).argmax(dim=-1)
+                    self._tokens_read += int(alive.sum())
+                    self._note(live, tokens, stop)
+            except RuntimeError as error:
+                self._shrink(error)
+                for row in live:
+                    row.made.clear()
+                    row.ended = None
+                waiting, live, cache, tokens = [*live, *waiting], [], None, tokens[:0]
+                continue
+            going = [place for place, row in enumerate(live) if row.ended is None and len(row.made) < max_new_tokens]
+            if not going or len(going) <= len(live) // 2 or (waiting and len(going) <= self._batch_size // 2):
+                kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
+                live = [live[place] for place in going]
+                tokens = tokens[kept]
+                if cache is not None:
+                    cache.keep(kept)
+            if not live:
+                cache = None
+
+    def _admitted(self, waiting: Sequence[_Row], num_shared: int, num_live: int) -> int:
+        """How many of the waiting come in: as many as there are places for, and as one pass may read."""
+        width = len(waiting[0].context) - num_shared
+        return min(len(waiting), self._batch_size - num_live, max(1, _MAX_TOKENS // width))
+
+    def _first_tokens(self, cache: RowCache, rows: Sequence[_Row], num_shared: int) -> Tensor:
+        """Read what the rows do not share; the likeliest token behind each."""
+        texts = [row.context[num_shared:] for row in rows]
+        nodes = self._nodes([Tree(text, [], []) for text in texts], cache.prefix_length)
+        self._tokens_read += sum(map(len, texts))
+        every = torch.arange(len(rows), device=self._model.device)
+        last = torch.tensor([len(text) - 1 for text in texts], device=self._model.device)
+        return cache.read(nodes, every, last).argmax(dim=-1)
+
+    def _complete_plain(
+        self, vectors: Tensor | None, max_new_tokens: int, stop: Sequence[str], rows: Sequence[_Row]
+    ) -> list[None]:
+        """Complete one batch with the model's own cache and masks, left-padded; ended rows go on, unread."""
         model = self._model
-        batch = lay_out(model, contexts, vectors, padding="left")
+        batch = lay_out(model, [row.context for row in rows], vectors, padding="left")
         mask, positions = batch.mask, batch.position_ids
-        every_row = torch.arange(len(contexts), device=mask.device)
+        every_row = torch.arange(len(rows), device=mask.device)
         inputs = {"inputs_embeds": batch.embeds}
-        tails = [context[-_TAIL:] for context in contexts]
-        made: list[list[int]] = [[] for _ in contexts]
-        ended: list[tuple[str, FinishReason] | None] = [None] * len(contexts)
         self._tokens_read += int(mask.sum())
+        for row in rows:
+            row.made.clear()
         for _ in range(max_new_tokens):
             last = torch.full_like(every_row, positions.shape[1] - 1)
             logits, output = logits_at(
-                model,
-                every_row,
-                last,
-                attention_mask=mask,
-                position_ids=positions,
-                use_cache=True,
-                **inputs,
+                model, every_row, last, attention_mask=mask, position_ids=positions, use_cache=True, **inputs
             )
             tokens = logits.argmax(dim=-1)  # (batch,)
-            for row, token in enumerate(tokens.tolist()):
-                if ended[row] is None:
-                    made[row].append(token)
-                    ended[row] = self._end(tails[row], made[row], stop)
-            if all(ended):
+            self._note(rows, tokens, stop)
+            going = sum(row.ended is None for row in rows)
+            if not going:
                 break
-            self._tokens_read += ended.count(None)
+            self._tokens_read += going
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
             positions = positions[:, -1:] + 1
             inputs = {"input_ids": tokens[:, None], model.cache_argument: output[model.cache_argument]}
-        return [
-            Completion(
-                *(ended[row] or (self._text(tails[row], made[row]), "length")),
-                num_prompt_tokens=len(contexts[row]),
-                num_tokens=len(made[row]),
-            )
-            for row in range(len(contexts))
-        ]
+        return [None] * len(rows)
+
+    def _note(self, rows: Sequence[_Row], tokens: Tensor, stop: Sequence[str]) -> None:
+        """Give each row that has not ended its next token, and see whether that ends it."""
+        for row, token in zip(rows, tokens.tolist(), strict=True):
+            if row.ended is None:
+                row.made.append(token)
+                row.ended = self._end(row.tail, row.made, stop)
 
     def _end(self, tail: list[int], made: list[int], stop: Sequence[str]) -> tuple[str, FinishReason] | None:
         """The text and why it ended, if the last token of `made` ended it."""
         if made[-1] in self._model.eos_ids:
             return self._text(tail, made[:-1]), "eos"
         if not stop:
+            return None
+        # A stop string that the last token completes lies within as many tokens as it has characters (bytes, at worst).
+        reach = 4 * max(map(len, stop))
+        recent = made[-reach:]
+        if not any(
+            one in self._text(tail if len(recent) == len(made) else made[:-reach][-_TAIL:], recent) for one in stop
+        ):
             return None
         text = self._text(tail, made)
         found = [place for place in (text.find(one) for one in stop) if place >= 0]
@@ -140,22 +333,109 @@ class TransformersEngine:
         whole: str = decode(tail + made)
         return whole[len(before) :]
 
-    def _score(self, pairs: Sequence[tuple[list[int], list[int]]], vectors: Tensor | None) -> list[ChoiceScore]:
-        batch = lay_out(self._model, [context + rest for context, rest in pairs], vectors, padding="right")
+    def _nodes(self, trees: Sequence[Tree], start: int) -> Nodes:
+        """The trees as rows, padded on the right, behind `start` places."""
+        width = max(tree.width for tree in trees)
+        shape = (len(trees), width)
+        ids, positions = torch.full(shape, self._model.eos_ids[0]), torch.zeros(shape, dtype=torch.long)
+        branches = torch.full(shape, PADDING)
+        for row, tree in enumerate(trees):
+            parts = [tree.trunk, *(branch[:-1] for branch in tree.branches)]
+            first = len(tree.trunk)
+            ids[row, : tree.width] = torch.tensor([token for part in parts for token in part])
+            branches[row, : tree.width] = torch.tensor([number for number, part in enumerate(parts) for _ in part])
+            places = [
+                place + (first if number else 0) for number, part in enumerate(parts) for place in range(len(part))
+            ]
+            positions[row, : tree.width] = torch.tensor(places) + start
+        device = self._model.device
+        return Nodes(ids.to(device), branches.to(device), positions.to(device))
+
+    def _score(self, prefix: Prefix, trees: Sequence[Tree]) -> list[ChoiceScores]:
+        """Scores of a batch of trees behind `prefix`, each a row."""
+        nodes = self._nodes(trees, prefix.length)
+        self._tokens_read += sum(tree.width for tree in trees)
+        cache = RowCache(self._model, prefix, len(trees), prefix.length + nodes.ids.shape[1])
+        return self._read_off(
+            trees,
+            lambda row, option, place: (row, trees[row].column(option, place)),
+            functools.partial(cache.read, nodes),
+        )
+
+    def _score_plain(self, vectors: Tensor | None, trees: Sequence[Tree]) -> list[ChoiceScores]:
+        """Scores of a batch of trees, each continuation a row of its own with all that comes before it."""
+        paths = [tree.trunk + branch for tree in trees for branch in tree.branches]
+        firsts = [sum(len(tree.branches) for tree in trees[:row]) for row in range(len(trees))]
+        batch = lay_out(self._model, paths, vectors, padding="right")
         self._tokens_read += int(batch.mask.sum())
-        spans = [(len(context), len(context) + len(rest)) for context, rest in pairs]
-        wanted = torch.tensor([token for _, rest in pairs for token in rest], device=self._model.device)
-        if not len(wanted):
-            return [ChoiceScore(0.0, 0, True)] * len(pairs)
-        rows, columns = target_places(batch, spans)
-        logits, _ = logits_at(self._model, rows, columns, inputs_embeds=batch.embeds, use_cache=False)
-        logprobs = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(dim=-1)  # (tokens of all rows,)
-        greedy = logits.argmax(dim=-1) == wanted
-        parts = [len(rest) for _, rest in pairs]
-        return [
-            ChoiceScore(float(part.double().sum()), len(part), bool(hit.all()))
-            for part, hit in zip(logprobs.split(parts), greedy.split(parts), strict=True)
-        ]
+        start = int(batch.starts[0])  # nothing is padded on the left
+
+        def logits(rows: Tensor, columns: Tensor) -> Tensor:
+            return logits_at(self._model, rows, columns, inputs_embeds=batch.embeds, use_cache=False)[0]
+
+        return self._read_off(trees, lambda row, option, place: (firsts[row] + option, start + place), logits)
+
+    def _read_off(
+        self,
+        trees: Sequence[Tree],
+        where: Callable[[int, int, int], tuple[int, int]],
+        logits_of: Callable[[Tensor, Tensor], Tensor],
+    ) -> list[ChoiceScores]:
+        """Scores from logits: `where` a token of an option's path lies, and the logits at such places."""
+        device = self._model.device
+        seen: dict[tuple[int, int], int] = {}  # a place that several options pass is looked at once
+
+        def look(row: int, option: int, place: int) -> int:
+            return seen.setdefault(where(row, option, place - 1), len(seen))
+
+        wanted: list[tuple[int, int]] = []
+        counts: list[list[int]] = []
+        forks: list[int] = []
+        for row, tree in enumerate(trees):
+            fork = len(tree.trunk)
+            counts.append([])
+            for option, (branch, begin) in enumerate(zip(tree.branches, tree.begins, strict=True)):
+                path = tree.trunk[begin:] + branch if begin <= fork else branch[begin - fork :]
+                wanted += [(look(row, option, begin + place), token) for place, token in enumerate(path)]
+                counts[-1].append(len(path))
+            forks.append(look(row, 0, fork))
+        rows, columns = zip(*seen, strict=True)
+        logits = logits_of(torch.tensor(rows, device=device), torch.tensor(columns, device=device))  # (places, vocab)
+        totals, likeliest = logits.logsumexp(dim=-1), logits.argmax(dim=-1)
+        at, token = (torch.tensor(one, device=device) for one in zip(*wanted, strict=True))
+        logprobs = (logits[at, token] - totals[at]).tolist()
+        greedy = (likeliest[at] == token).tolist()
+        remaining = iter(zip(logprobs, greedy, strict=True))
+        scores = []
+        for tree, of_tree, fork in zip(trees, counts, forks, strict=True):
+            options = []
+            for count in of_tree:
+                part = [next(remaining) for _ in range(count)]
+                options.append(ChoiceScore(math.fsum(one for one, _ in part), count, all(hit for _, hit in part)))
+            if len(options) < 2:
+                scores.append(ChoiceScores(tuple(options)))
+                continue
+            nexts = [branch[0] for branch in tree.branches]
+            distinct = torch.tensor(sorted(set(nexts)), device=device)
+            top = int(likeliest[fork])
+            scores.append(
+                ChoiceScores(
+                    options=tuple(options),
+                    answer_mass=min(1.0, float((logits[fork, distinct] - totals[fork]).double().exp().sum())),
+                    top_token=self._model.tokenizer.decode([top]),
+                    top_options=tuple(option for option, one in enumerate(nexts) if one == top),
+                )
+            )
+        return scores
+
+    def _checked(self, scores: ChoiceScores, prompt: Prompt) -> ChoiceScores:
+        for score in scores.options:
+            if not math.isfinite(score.logprob):
+                raise ModelError(
+                    f"{self.info.name}: log-likelihood {score.logprob} on sample {prompt.sample_id!r}; try --dtype "
+                    "float32"
+                )
+        return scores
 
     def _vectors(self, soft_prompt: SoftPrompt | None) -> Tensor | None:
         if soft_prompt is None:
@@ -167,12 +447,46 @@ class TransformersEngine:
             )
         return torch.from_numpy(soft_prompt.vectors).to(self._model.device)
 
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Indices in batches, longest rows first, so that one that does not fit memory fails at the start."""
-        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-        for start in range(0, len(order), self._batch_size):
-            yield order[start : start + self._batch_size]
+    def _in_batches(
+        self,
+        items: Sequence[Item],
+        sizes: Sequence[tuple[int, int]],
+        work: Callable[[Sequence[Item]], list[Result]],
+    ) -> list[Result]:
+        """`work` on all items, longest first, in batches that one pass may hold; `sizes` are tokens and logits each."""
+        done: list[Result] = []
+        while len(done) < len(items):
+            first, last = len(done), len(done) + 1
+            places = sizes[first][1]
+            while (
+                last < len(items)
+                and last - first < self._batch_size
+                and (last + 1 - first) * sizes[first][0] <= _MAX_TOKENS
+                and (places + sizes[last][1]) * self.info.vocab_size <= _MAX_LOGITS
+            ):
+                places += sizes[last][1]
+                last += 1
+            try:
+                done += work(items[first:last])
+            except RuntimeError as error:
+                self._shrink(error, last - first)
+        return done
+
+    def _shrink(self, error: RuntimeError, used: int | None = None) -> None:
+        """Halve the batch after running out of memory; any other error, and one of a single row, goes on up."""
+        size = min(self._batch_size, used or self._batch_size)
+        if not _is_out_of_memory(error):
+            raise error
+        if size == 1:
+            raise ModelError(f"{self.info.name}: memory does not suffice for a single row; use fewer shots") from error
+        self._batch_size = size // 2
+        logging.getLogger("softbench").warning("out of memory: going on with %d rows at a time", self._batch_size)
 
 
-def _rows(vectors: Tensor | None) -> int:
-    return 0 if vectors is None else len(vectors)
+def _height(vectors: Tensor | None) -> int:
+    """How many vectors the soft prompt has."""
+    return 0 if vectors is None else vectors.shape[0]
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

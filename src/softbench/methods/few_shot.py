@@ -8,14 +8,14 @@ from typing import Literal
 import numpy as np
 
 from softbench.errors import SpecError
-from softbench.methods.base import Materials
-from softbench.types import Labels, Prepared, Sample
+from softbench.methods.base import Materials, Method
+from softbench.types import Options, Prepared, Sample
 
 Sampling = Literal["random", "fixed", "balanced"]
 
 
-@dataclass(frozen=True, slots=True)
-class FewShot:
+@dataclass(frozen=True)
+class FewShot(Method):
     """Puts the same `num_fewshot` examples, in the same order, before every sample of a group.
 
     `sampling`: `random` draws them by the seed; `fixed` takes the first ones, as some benchmarks' authors mean it;
@@ -24,13 +24,12 @@ class FewShot:
 
     num_fewshot: int
     sampling: Sampling = "random"
-    num_steps: int = 0
-    labels: Labels = "gold"
+    options: Options = "given"
 
     @property
     def uses_seed(self) -> bool:
         """Whether another seed gives another result."""
-        return self.sampling != "fixed"
+        return self.sampling != "fixed" or self.options == "shuffled"
 
     def prepare(self, materials: Materials) -> Prepared:
         """Choose the shots of each group. Raises SpecError where there are too few samples."""

@@ -1,27 +1,28 @@
 """Soft prompt: vectors tuned on the tuning split stand before the zero-shot prompt (arXiv 2606.12117)."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from softbench.errors import SoftPromptError
-from softbench.files import write_atomic, write_json
-from softbench.methods.base import Materials
-from softbench.types import Labels, ModelInfo, Prepared, SoftPrompt, TuneSettings
+from softbench.errors import SoftPromptError, SpecError
+from softbench.methods.base import Materials, Method, tuning_cost
+from softbench.methods.saved import is_saved, load_tensors, save_tensors
+from softbench.types import Labels, LossOn, ModelInfo, Options, Prepared, SoftPrompt, TuneSettings, Until
 
-WEIGHTS, CARD = "soft_prompt.safetensors", "soft_prompt.json"
+STEM = "soft_prompt"
+HELD_OUT, CHECK_EVERY, ENOUGH = 32, 10, 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class SoftPromptTuning:
-    """Tunes `num_virtual_tokens` vectors; `learning_rate` is in units of the RMS of the model's input embeddings."""
+@dataclass(frozen=True)
+class SoftPromptTuning(Method):
+    """Tunes `num_virtual_tokens` vectors; `learning_rate` is in units of the RMS of the model's input embeddings.
+
+    With `early_stop`, tuning ends when format-following on up to 32 held-out tuning samples, looked at every ten steps,
+    has saturated: twice in a row at 95 %, or three times without a new best.
+    """
 
     num_virtual_tokens: int
     steps: int
@@ -30,12 +31,15 @@ class SoftPromptTuning:
     warmup_steps: int
     init: Literal["text", "vocab"]
     labels: Labels = "gold"
-    uses_seed: bool = True
-    num_fewshot: int = 0
+    loss_on: LossOn = "target"
+    options: Options = "given"
+    checkpoints: tuple[int, ...] = ()
+    early_stop: bool = False
+    random_weights: bool = False
 
     @property
-    def num_steps(self) -> int:
-        """Tuning steps that `prepare` takes."""
+    def num_steps(self) -> int:  # type: ignore[override]  # a field of another name says it
+        """Tuning steps that `prepare` takes, at most."""
         return self.steps
 
     def prepare(self, materials: Materials) -> Prepared:
@@ -47,54 +51,92 @@ class SoftPromptTuning:
             learning_rate=self.learning_rate,
             warmup_steps=self.warmup_steps,
             init=self.init,
+            loss_on=self.loss_on,
+            checkpoints=tuple(step for step in self.checkpoints if step < self.steps),
         )
-        result = materials.tuner(
-            materials.tune_prompts, materials.init_text, settings, materials.seed, materials.on_step
-        )
-        return Prepared(soft_prompt=result.soft_prompt, tuning=result)
+        prompts, until = materials.tune_prompts, None
+        if self.early_stop:
+            if materials.format_following is None:
+                raise SpecError("early_stop watches completions, and this task asks for none (cf); drop it")
+            count = min(HELD_OUT, len(prompts) // 4)
+            order = [int(place) for place in np.random.default_rng(materials.seed).permutation(len(prompts))]
+            if count:
+                prompts, until = [prompts[place] for place in order[count:]], _saturated(materials, order[:count])
+        tuning = materials.tuner(prompts, materials.init_text, settings, materials.seed, materials.on_step, until=until)
+        return Prepared(soft_prompt=tuning.soft_prompt, tuning=tuning)
+
+    def save(self, folder: Path, prepared: Prepared, info: ModelInfo, card: Mapping[str, Any]) -> None:
+        """Write vectors and card, those of checkpoints to folders of their own."""
+        tuning = prepared.tuning
+        assert tuning is not None  # whoever saves has tuned
+        for step, kept in tuning.checkpoints.items():
+            cost = self._cost(info, step, kept.num_tokens, kept.seconds)
+            of_step = {**card, "losses": tuning.losses[:step], "cost": cost}
+            save_soft_prompt(folder / f"step{step}", SoftPrompt(kept.vectors, {}), info, of_step)
+        cost = self._cost(info, len(tuning.losses), tuning.num_tokens, tuning.seconds)
+        save_soft_prompt(folder, tuning.soft_prompt, info, {**card, "losses": tuning.losses, "cost": cost})
+
+    def load(self, folder: Path, info: ModelInfo, checkpoint: int | None) -> Prepared | None:
+        """The saved vectors, if there are any."""
+        place = folder if checkpoint is None else folder / f"step{checkpoint}"
+        return Prepared(soft_prompt=load_soft_prompt(place, info)) if is_saved(place, STEM) else None
+
+    def _cost(self, info: ModelInfo, steps: int, num_tokens: int, seconds: float) -> dict[str, Any]:
+        trainable = self.num_virtual_tokens * info.hidden_size
+        return tuning_cost(info, steps, self.batch_size, num_tokens, seconds, trainable)
+
+
+def _saturated(materials: Materials, held_out: list[int]) -> Until:
+    """Whether format-following on the held-out samples has saturated; looks every CHECK_EVERY steps."""
+    seen: list[float] = []
+
+    def until(step: int, soft_prompt: SoftPrompt) -> bool:
+        if step % CHECK_EVERY or materials.format_following is None:
+            return False
+        seen.append(materials.format_following(soft_prompt, held_out))
+        enough = len(seen) > 1 and min(seen[-2:]) >= ENOUGH
+        stalled = len(seen) > 3 and 0 < max(seen[-3:]) <= max(seen[:-3])
+        return enough or stalled
+
+    return until
+
+
+@dataclass(frozen=True)
+class LoadedPrompt(Method):
+    """A soft prompt tuned before, perhaps on another task of the same answer format: what it gains is form."""
+
+    soft_prompt: Path
+    options: Options = "given"
+
+    def prepare(self, materials: Materials) -> Prepared:
+        """Read it. Raises SoftPromptError where it was tuned for another model or another answer format."""
+        found = load_soft_prompt(self.soft_prompt, materials.info)
+        form = found.card.get("answer_format")
+        if form not in (None, materials.answer_format):
+            raise SoftPromptError(
+                f"the soft prompt in {str(self.soft_prompt)!r} was tuned for answers in the form {form!r}, and this "
+                f"task's is {materials.answer_format!r}; give one of the same form"
+            )
+        return Prepared(soft_prompt=found)
 
 
 def save_soft_prompt(folder: Path, soft_prompt: SoftPrompt, info: ModelInfo, card: Mapping[str, Any]) -> SoftPrompt:
     """Write vectors and card to `folder` and return the soft prompt with its full card.
 
     The card names the model (fingerprint included), so that load_soft_prompt can refuse another one, and the hash of
-    the vectors. It is written last: a folder with a card is whole.
+    the vectors.
     """
-    data = safetensors.numpy.save({"soft_prompt": np.ascontiguousarray(soft_prompt.vectors, dtype=np.float32)})
-    full_card = {
-        "model": info.name,
-        "model_source": info.source,
-        "model_revision": info.revision,
-        "model_fingerprint": info.fingerprint,
-        "num_virtual_tokens": len(soft_prompt.vectors),
-        "hidden_size": info.hidden_size,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        **card,
-    }
-    write_atomic(folder / WEIGHTS, data)
-    write_json(folder / CARD, full_card)
-    return SoftPrompt(soft_prompt.vectors, full_card)
-
-
-def has_soft_prompt(folder: Path) -> bool:
-    """Whether a soft prompt was saved to `folder`, whole or not."""
-    return (folder / CARD).exists()
+    vectors = soft_prompt.vectors
+    whole = save_tensors(folder, STEM, {STEM: vectors}, info, {"num_virtual_tokens": len(vectors), **card})
+    return SoftPrompt(vectors, whole)
 
 
 def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
     """Read the soft prompt in `folder`. Raises SoftPromptError where it is damaged or made for another model."""
-    try:
-        data = (folder / WEIGHTS).read_bytes()
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        vectors = safetensors.numpy.load(data)["soft_prompt"]
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-        raise SoftPromptError(f"no whole soft prompt in {str(folder)!r} ({error}); tune it again") from error
-    if not isinstance(card, dict) or card.get("sha256") != hashlib.sha256(data).hexdigest():
-        raise SoftPromptError(f"the soft prompt in {str(folder)!r} does not match its card; tune it again")
-    if vectors.ndim != 2 or vectors.shape[1] != info.hidden_size or card.get("model_fingerprint") != info.fingerprint:
+    tensors, card = load_tensors(folder, STEM, info)
+    vectors = tensors.get(STEM)
+    if vectors is None or vectors.ndim != 2 or vectors.shape[1] != info.hidden_size:
         raise SoftPromptError(
-            f"the soft prompt in {str(folder)!r} was tuned for {card.get('model')!r} "
-            f"(hidden size {vectors.shape[-1]}), not for {info.name!r} as it is now "
-            f"(hidden size {info.hidden_size}); tune one for this model"
+            f"the soft prompt in {str(folder)!r} has no vectors of hidden size {info.hidden_size}; tune it again"
         )
     return SoftPrompt(vectors, card)

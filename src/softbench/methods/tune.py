@@ -3,7 +3,9 @@
 The recipe (initialisation, optimizer, schedule) is softbench's own: docs/learning_rate.md tells how it was chosen.
 """
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,28 +13,43 @@ from torch import Tensor
 
 from softbench.errors import TuningError
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places
-from softbench.types import OnStep, Prompt, SoftPrompt, TuneResult, TuneSettings
+from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places, token_spans
+from softbench.types import Checkpoint, LossOn, OnStep, Prompt, SoftPrompt, TuneResult, TuneSettings, Until
 
 MAX_GRADIENT_NORM = 1.0
 
 
 def tune(
-    model: LoadedModel, prompts: Sequence[Prompt], init_text: str, settings: TuneSettings, seed: int, on_step: OnStep
+    model: LoadedModel,
+    prompts: Sequence[Prompt],
+    init_text: str,
+    settings: TuneSettings,
+    seed: int,
+    on_step: OnStep,
+    until: Until | None = None,
 ) -> TuneResult:
     """Learn `num_virtual_tokens` vectors that make `model` answer `prompts` with their targets and then stop.
 
-    The loss is the cross-entropy of the target's tokens, closed by EOS, averaged over the tokens of a batch. The model
-    does not change. Raises TuningError at a loss that is not finite, PromptTooLong where a sample does not fit.
+    The loss is the cross-entropy of the target's tokens (or of those that carry no content), closed by EOS, averaged
+    over the tokens of a batch. The model does not change. Tuning ends after `settings.steps`, or when `until` says so.
+    Raises TuningError at a loss that is not finite, PromptTooLong where a sample does not fit.
     """
+    started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
-    examples = encode_examples(model, prompts, settings.num_virtual_tokens)
+    examples = encode_examples(model, prompts, settings.num_virtual_tokens, settings.loss_on)
     vectors = initial_vectors(model, init_text, settings, generator).requires_grad_()
     peak_rate = settings.learning_rate * model.embedding_rms
     optimizer = torch.optim.Adam([vectors], lr=peak_rate)
     losses: list[float] = []
     num_tokens = 0
-    for step, batch in enumerate(_batches(examples, settings, generator)):
+    kept: dict[int, Checkpoint] = {}
+
+    def keep() -> None:
+        if len(losses) in settings.checkpoints:
+            kept[len(losses)] = Checkpoint(_as_array(vectors), num_tokens, time.perf_counter() - started)
+
+    keep()
+    for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
         for group in optimizer.param_groups:
             group["lr"] = peak_rate * rate_factor(step, settings.steps, settings.warmup_steps)
         loss = target_loss(model, vectors, batch)
@@ -46,32 +63,60 @@ def tune(
         torch.nn.utils.clip_grad_norm_([vectors], MAX_GRADIENT_NORM)
         optimizer.step()
         losses.append(loss.item())
-        num_tokens += sum(len(context) + len(target) for context, target in batch)
+        num_tokens += sum(len(example.ids) for example in batch)
+        keep()
         on_step(losses[-1])
-    tuned = vectors.detach().cpu().numpy().astype(np.float32)
-    num_samples = settings.steps * settings.batch_size
-    return TuneResult(SoftPrompt(tuned, {}), tuple(losses), num_samples, num_tokens)
+        if until is not None and until(len(losses), SoftPrompt(_as_array(vectors), {})):
+            break
+    return TuneResult(
+        soft_prompt=SoftPrompt(_as_array(vectors), {}),
+        losses=tuple(losses),
+        num_samples=len(losses) * settings.batch_size,
+        num_tokens=num_tokens,
+        seconds=time.perf_counter() - started,
+        checkpoints=kept,
+    )
 
 
-Example = tuple[list[int], list[int]]
-"""Token ids of a prompt, and of its target with EOS."""
+def _as_array(vectors: Tensor) -> np.typing.NDArray[np.float32]:
+    return vectors.detach().cpu().numpy().astype(np.float32, copy=True)
 
 
-def encode_examples(model: LoadedModel, prompts: Sequence[Prompt], num_virtual_tokens: int) -> list[Example]:
-    """Token ids of prompts and targets, each target closed by EOS. Raises PromptTooLong where one does not fit."""
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Token ids of a prompt with its target and EOS, and the places in them of the tokens to be learned."""
+
+    ids: list[int]
+    learned: list[int]
+
+
+def encode_examples(
+    model: LoadedModel, prompts: Sequence[Prompt], num_virtual_tokens: int, loss_on: LossOn = "target"
+) -> list[Example]:
+    """Prompts as examples, each target closed by EOS. Raises PromptTooLong where one does not fit."""
     pairs = encode_pairs(model, [(prompt.text, prompt.target) for prompt in prompts])
-    for prompt, (context, target) in zip(prompts, pairs, strict=True):
+    spans = token_spans(model, [prompt.text + prompt.target for prompt in prompts]) if loss_on == "format" else []
+    examples = []
+    for index, (prompt, (context, target)) in enumerate(zip(prompts, pairs, strict=True)):
         check_length(model, prompt.sample_id, len(context), num_virtual_tokens, len(target) + 1)
-    return [(context, [*target, model.eos_ids[0]]) for context, target in pairs]
+        ids = [*context, *target, model.eos_ids[0]]
+        learned = list(range(len(context), len(ids)))
+        if loss_on == "format":
+            content = [(begin + len(prompt.text), end + len(prompt.text)) for begin, end in prompt.content]
+            of_target = spans[index][len(spans[index]) - len(target) :]
+            carries = [any(begin < stop and end > start for start, stop in content) for begin, end in of_target]
+            learned = [place for place, inside in zip(learned, [*carries, False], strict=True) if not inside]
+        examples.append(Example(ids, learned))
+    return examples
 
 
-def target_loss(model: LoadedModel, vectors: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Mean cross-entropy (nats a token) of the examples' targets with `vectors` (num_virtual_tokens, hidden) before."""
-    batch = lay_out(model, [context + target for context, target in examples], vectors, padding="right")
-    spans = [(len(context), len(context) + len(target)) for context, target in examples]
-    rows, columns = target_places(batch, spans)
+def target_loss(model: LoadedModel, vectors: Tensor | None, examples: Sequence[Example]) -> Tensor:
+    """Mean cross-entropy (nats a token) of what is learned of `examples`, `vectors` (num_virtual_tokens, hidden) before
+    each; with no vectors, those of the plain model."""
+    batch = lay_out(model, [example.ids for example in examples], vectors, padding="right")
+    rows, columns = target_places(batch, [example.learned for example in examples])
     logits, _ = logits_at(model, rows, columns, inputs_embeds=batch.embeds, use_cache=False)
-    wanted = torch.tensor([token for _, target in examples for token in target], device=logits.device)
+    wanted = torch.tensor([one.ids[place] for one in examples for place in one.learned], device=logits.device)
     return torch.nn.functional.cross_entropy(logits, wanted)
 
 
@@ -104,13 +149,13 @@ def rate_factor(step: int, steps: int, warmup_steps: int) -> float:
     return (steps - step) / max(1, steps - warmup_steps)
 
 
-def _batches(
-    examples: Sequence[Example], settings: TuneSettings, generator: torch.Generator
+def batches(
+    examples: Sequence[Example], steps: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[list[Example]]:
     """`steps` batches, from one random order of all examples after another."""
     queue: list[int] = []
-    for _ in range(settings.steps):
-        while len(queue) < settings.batch_size:
+    for _ in range(steps):
+        while len(queue) < batch_size:
             queue += torch.randperm(len(examples), generator=generator).tolist()
-        yield [examples[index] for index in queue[: settings.batch_size]]
-        del queue[: settings.batch_size]
+        yield [examples[index] for index in queue[:batch_size]]
+        del queue[:batch_size]

@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass
 
-from softbench.methods.base import Materials
-from softbench.types import Labels, Prepared
+from softbench.methods.base import Materials, Method
+from softbench.types import Options, Prepared
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroShot:
+@dataclass(frozen=True)
+class ZeroShot(Method):
     """Puts nothing before a sample."""
 
-    uses_seed: bool = False
-    num_fewshot: int = 0
-    num_steps: int = 0
-    labels: Labels = "gold"
+    options: Options = "given"
 
     def prepare(self, materials: Materials) -> Prepared:
         """Nothing to prepare."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from softbench.errors import SpecError
 from softbench.report.table import share_cell
 from softbench.runs import FinishedJob
-from softbench.stats.estimate import accuracy, choice_accuracy
+from softbench.stats.estimate import accuracy, chance, choice_accuracy
 from softbench.stats.track import Track, early_decisions, signal_to_noise, track
 from softbench.types import Estimate
 
@@ -55,7 +55,7 @@ def _together(task: str, method: str, runs: Mapping[str, Mapping[int, FinishedJo
     found = {}
     for run, jobs in runs.items():
         steps = sorted(jobs)
-        found[run] = track(steps, [score(jobs[step]) for step in steps], chance(jobs[steps[0]]))
+        found[run] = track(steps, [score(jobs[step]) for step in steps], chance(jobs[steps[0]].records))
     shared = sorted(set.intersection(*(set(jobs) for jobs in runs.values())))
     values = [[score(jobs[step]).value for jobs in runs.values()] for step in shared]
     known = len(runs) > 1 and shared and all(value is not None for of_step in values for value in of_step)
@@ -76,12 +76,6 @@ def score(job: FinishedJob) -> Estimate:
     """What the task reports: accuracy, or where nothing is generated the accuracy by log-likelihood."""
     found = accuracy(job.records)
     return found if found.value is not None else choice_accuracy("raw")(job.records)
-
-
-def chance(job: FinishedJob) -> float | None:
-    """What guessing would score: the mean of 1 / options, or None for open questions."""
-    counts = [len(record.sample.choices) for record in job.records]
-    return sum(1 / count for count in counts) / len(counts) if counts and all(counts) else None
 
 
 def track_table(found: Tracks) -> Table:

@@ -1,11 +1,15 @@
 """Metrics of one method on one task, with 95 % intervals; definitions in docs/metrics.md.
 
-A share has Wilson's interval, which is not empty at 0 or 100 %. Without data a metric is None, with n = 0.
+A share has Wilson's interval, which is not empty at 0 or 100 %, another mean Student's. Without data a metric is None,
+with n = 0.
 """
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 
+from softbench.answer_kinds import LETTERS, SHORT_TEXT
 from softbench.types import ChoiceNorm, Estimate, Record, Status
 
 CONFIDENCE = 0.95
@@ -44,6 +48,80 @@ def choice_accuracy(norm: ChoiceNorm) -> Callable[[Sequence[Record]], Estimate]:
         return share(record.choice_correct[norm] for record in records if norm in record.choice_correct)
 
     return metric
+
+
+def answer_mass(records: Sequence[Record]) -> Estimate:
+    """Mean probability of the options' own tokens at the place where they first differ, of all tokens there."""
+    return mean(record.answer_mass for record in records if record.answer_mass is not None)
+
+
+def top_token_accuracy(records: Sequence[Record]) -> Estimate:
+    """Share of samples whose likeliest token of all, where the options first differ, is the right option's.
+
+    What scoring among the options alone hides: there the best of them wins, however unlikely the model finds them all.
+    """
+    asked = [record for record in records if record.answer_mass is not None and record.sample.gold is not None]
+    return share(record.sample.gold in record.top_options for record in asked)
+
+
+def f1(records: Sequence[Record]) -> Estimate:
+    """Mean F1 of the words of an open question's strict answer, against the accepted answer that it fits best.
+
+    SQuAD's (Rajpurkar et al. 2016): harmonic mean of the shares of words in common, blind to case, accents, articles
+    and punctuation. 0 where nothing parsed; unknown for multiple choice.
+    """
+    return mean(
+        max((word_f1(record.answer, one) for one in record.sample.answers), default=0.0) if record.answer else 0.0
+        for record in records
+        if record.status is not None and not record.sample.choices
+    )
+
+
+def word_f1(said: str, accepted: str) -> float:
+    """F1 of two texts' words in [0, 1]; 1 where neither has any."""
+    mine, theirs = (Counter(SHORT_TEXT.normalize(text).split()) for text in (said, accepted))
+    common = (mine & theirs).total()
+    if not mine and not theirs:
+        return 1.0
+    return 2 * common / (mine.total() + theirs.total())
+
+
+def chance(records: Sequence[Record]) -> float | None:
+    """What guessing among the options would score: the mean of 1 / options; None where a question has none."""
+    counts = [len(record.sample.choices) for record in records]
+    return sum(1 / count for count in counts) / len(counts) if counts and all(counts) else None
+
+
+def chance_corrected(estimate: Estimate, guessing: float | None) -> Estimate:
+    """`estimate` on a scale where guessing is 0 and all right is 1: (K - g) / (1 - g); unknown where g is."""
+    if guessing is None or guessing >= 1 or estimate.value is None:
+        return UNKNOWN
+    low, value, high, stderr = (
+        None if one is None else (one - shift) / (1 - guessing)
+        for one, shift in (
+            (estimate.low, guessing),
+            (estimate.value, guessing),
+            (estimate.high, guessing),
+            (estimate.stderr, 0.0),
+        )
+    )
+    return Estimate(value, low, high, estimate.n, stderr)
+
+
+def letter_shares(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
+    """How often each letter's option is chosen by log-likelihood, and how often it is right; empty without options.
+
+    Where options stand in random order the second is even, and the first shows a liking for places.
+    """
+    chosen: Counter[int] = Counter()
+    gold: Counter[int] = Counter()
+    for record in records:
+        if record.choice_scores and record.sample.gold is not None:
+            logprobs = [score.logprob for score in record.choice_scores]
+            chosen[logprobs.index(max(logprobs))] += 1
+            gold[record.sample.gold] += 1
+    total = chosen.total()
+    return {LETTERS[place]: (chosen[place] / total, gold[place] / total) for place in sorted(chosen | gold)}
 
 
 def groups_of(records: Sequence[Record]) -> dict[str, dict[str, Estimate]]:
@@ -91,6 +169,22 @@ def share(outcomes: Iterable[bool]) -> Estimate:
     return wilson(sum(values), len(values))
 
 
+def mean(values: Iterable[float]) -> Estimate:
+    """A mean of values in [0, 1] with Student's interval (held to [0, 1]); no interval below two values."""
+    from scipy.stats import t
+
+    known = list(values)
+    n = len(known)
+    if n == 0:
+        return UNKNOWN
+    average = math.fsum(known) / n
+    if n == 1:
+        return Estimate(average, None, None, 1)
+    stderr = math.sqrt(math.fsum((value - average) ** 2 for value in known) / (n - 1) / n)
+    half = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * stderr
+    return Estimate(average, max(0.0, average - half), min(1.0, average + half), n, stderr)
+
+
 def wilson(successes: int, n: int) -> Estimate:
     """A binomial share with Wilson's score interval (Wilson 1927), as scipy computes it."""
     from scipy.stats import binomtest  # costs half a second: only those who estimate pay it
@@ -98,7 +192,9 @@ def wilson(successes: int, n: int) -> Estimate:
     if n == 0:
         return UNKNOWN
     interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
-    return Estimate(successes / n, float(interval.low), float(interval.high), n)
+    p = successes / n
+    stderr = math.sqrt(p * (1 - p) / (n - 1)) if n > 1 else None  # lm-evaluation-harness's
+    return Estimate(p, float(interval.low), float(interval.high), n, stderr)
 
 
 METRICS: dict[str, Callable[[Sequence[Record]], Estimate]] = {
@@ -110,4 +206,8 @@ METRICS: dict[str, Callable[[Sequence[Record]], Estimate]] = {
     "choice_accuracy_per_char": choice_accuracy("per_char"),
     "choice_accuracy_per_byte": choice_accuracy("per_byte"),
     "choice_accuracy_per_token": choice_accuracy("per_token"),
+    "choice_accuracy_pmi": choice_accuracy("pmi"),
+    "answer_mass": answer_mass,
+    "top_token_accuracy": top_token_accuracy,
+    "f1": f1,
 }

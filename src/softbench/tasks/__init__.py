@@ -19,7 +19,14 @@ from softbench.tasks.definition import (
 from softbench.tasks.elements import elements
 from softbench.tasks.lm_eval_tasks import PREFIX, is_lm_eval_file, lm_eval_task
 from softbench.tasks.loading import TaskData, load_data, samples_hash
-from softbench.tasks.task import Task, choice_answers, render_chat_prompt, render_prompt, shuffle_labels
+from softbench.tasks.task import (
+    Task,
+    choice_answers,
+    render_chat_prompt,
+    render_prompt,
+    shuffle_labels,
+    shuffle_options,
+)
 from softbench.types import Formulation
 
 TASKS: dict[str, Callable[[], Task]] = {"capitals": capitals, "elements": elements, "arithmetic": arithmetic}
@@ -127,5 +134,6 @@ __all__ = [
     "render_prompt",
     "samples_hash",
     "shuffle_labels",
+    "shuffle_options",
     "task_names",
 ]

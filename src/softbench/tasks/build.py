@@ -65,6 +65,7 @@ def build_task(
         source=definition.source,
         licence=definition.licence,
         same_if=definition.same_if,
+        premise=definition.cue,
     )
 
 

@@ -93,6 +93,10 @@ class HarnessForm:
         """The target is the harness's own, as it is."""
         return answer
 
+    def content(self, answer: str, reasoning: str = "") -> tuple[tuple[int, int], ...]:
+        """All of it: the harness does not tell answer from form."""
+        return ((0, len(answer)),)
+
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """What the first filter takes."""
         return _filter(self.task._filters[0], text)

@@ -28,6 +28,7 @@ class Task:
     Jinja template of one sample, given the sample's `fields` and `choices` (pairs of letter and text). It ends where
     the answer begins, without a space. `load` takes the data root (None where none was given) and returns the samples
     of each split, before any cleaning. `same_if` names the fields that make two samples the same question (none: all).
+    `premise` is what stands before an answer where there is no question, for pointwise mutual information ("": none).
     `write_prompts`, where it is set, takes samples, a number of shots and a seed, and writes whole prompts in place of
     all that.
     """
@@ -43,6 +44,7 @@ class Task:
     source: str
     licence: str
     same_if: tuple[str, ...] = ()
+    premise: str = ""
     write_prompts: Callable[[Sequence[Sample], int, int], list[Prompt]] | None = None
 
     @property
@@ -79,6 +81,7 @@ def render_prompt(task: Task, sample: Sample, shots: Sequence[Sample] = ()) -> P
         text=SHOT_SEPARATOR.join(blocks),
         target=_target(task, sample),
         continuations=tuple(" " + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
+        content=_content(task, sample, " "),
     )
 
 
@@ -117,6 +120,7 @@ def render_chat_prompt(
         text=text + before.removesuffix(" "),
         target=space + reply,
         continuations=tuple(space + task.answer_format.render(answer) for answer in choice_answers(task, sample)),
+        content=_content(task, sample, space),
     )
 
 
@@ -132,11 +136,38 @@ def _target(task: Task, sample: Sample) -> str:
     return " " + task.answer_format.render(sample.answers[0], sample.reasoning)
 
 
+def _content(task: Task, sample: Sample, space: str) -> tuple[tuple[int, int], ...]:
+    """Where the answer's content stands in a target that begins with `space`."""
+    spans = task.answer_format.content(sample.answers[0], sample.reasoning)
+    return tuple((begin + len(space), end + len(space)) for begin, end in spans)
+
+
 def choice_answers(task: Task, sample: Sample) -> tuple[str, ...]:
     """The answer that each option of `sample` stands for: its letter (mcf) or its text."""
     if task.formulation == "mcf":
         return tuple(LETTERS[: len(sample.choices)])
     return sample.choices
+
+
+def shuffle_options(task: Task, samples: Sequence[Sample], generator: np.random.Generator) -> list[Sample]:
+    """The samples, each with its options in an order drawn anew: a control that shows a liking for letters or places.
+
+    The right answer moves with its option; open questions stay as they are.
+    """
+    shuffled = []
+    for sample in samples:
+        if sample.gold is None:
+            shuffled.append(sample)
+            continue
+        order = [int(place) for place in generator.permutation(len(sample.choices))]
+        moved = dataclasses.replace(
+            sample, choices=tuple(sample.choices[place] for place in order), gold=order.index(sample.gold)
+        )
+        answer = (
+            choice_answers(task, moved)[order.index(sample.gold)] if task.formulation == "mcf" else sample.answers[0]
+        )
+        shuffled.append(dataclasses.replace(moved, answers=(answer, *sample.answers[1:])))
+    return shuffled
 
 
 def shuffle_labels(task: Task, samples: Sequence[Sample], generator: np.random.Generator) -> list[Sample]:

@@ -1,0 +1,234 @@
+"""Reading a prefix once for many rows: its keys and values, rows that go on from them, and who may attend to whom.
+
+The prefix is BOS, soft prompt and whatever text all prompts begin with. A row that goes on from it is a tree: a trunk,
+then branches that know the trunk and not each other, so that a question's options cost one pass. A token's attention is
+spelt out in a mask from its branch and position; nothing hangs on where in a buffer it lies, so that sliding windows
+are as exact as full attention.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from softbench.models import LoadedModel
+from softbench.rows import logits_at
+
+PADDING = -1
+"""The branch of a place that holds no token. The trunk and the prefix are branch 0."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What `length` tokens left in each layer: keys and values of shape (1, heads, length, dim); none at length 0."""
+
+    length: int
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Tokens of a batch of rows: ids, branches and positions (from the row's BOS), each (rows, width)."""
+
+    ids: Tensor
+    branches: Tensor
+    positions: Tensor
+
+
+def read_prefix(model: LoadedModel, ids: Sequence[int], vectors: Tensor | None) -> Prefix:
+    """Keys and values of `bos | vectors | ids`."""
+    bos = [] if model.bos_id is None else [model.bos_id]
+    parts = [model.embed(torch.tensor(bos, dtype=torch.long, device=model.device))]
+    if vectors is not None:
+        parts.append(vectors.to(parts[0].dtype))
+    parts.append(model.embed(torch.tensor(list(ids), dtype=torch.long, device=model.device)))
+    embeds = torch.cat(parts)[None]
+    length = embeds.shape[1]
+    if not length:
+        return Prefix(0, ())
+    positions = torch.arange(length, device=model.device)[None]
+    trunk = torch.zeros_like(positions)
+    cache: Any = DynamicCache()
+    _forward(model, cache, attention_masks(model, trunk, positions, trunk, positions), positions, inputs_embeds=embeds)
+    return Prefix(length, tuple((layer.keys, layer.values) for layer in cache.layers))
+
+
+class RowCache:
+    """Keys and values of rows that go on from one prefix; the token at position p of a row's trunk lies in slot p."""
+
+    def __init__(self, model: LoadedModel, prefix: Prefix, rows: int, slots: int) -> None:
+        self._model = model
+        self.slots = slots
+        self.prefix_length = prefix.length
+        self.lengths = torch.full((rows,), prefix.length, device=model.device)
+        self.at: Tensor | None = None
+        self.visible = 0
+        count = int(model.model.config.get_text_config().num_hidden_layers)
+        layers = prefix.layers or ((None, None),) * count
+        self._layers: list[Any] = [_SlotLayer(self, rows, keys, values) for keys, values in layers]
+        self._cache = Cache(layers=self._layers)
+
+    def read(self, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
+        """Read whole rows behind the prefix; logits at (rows, columns) of `nodes`, float32 (n, vocab)."""
+        model, count = self._model, nodes.ids.shape[0]
+        before = torch.arange(self.prefix_length, device=model.device).expand(count, -1)
+        positions = torch.cat([before, nodes.positions], dim=1)
+        branches = torch.cat([torch.zeros_like(before), nodes.branches], dim=1)
+        masks = attention_masks(model, nodes.branches, nodes.positions, branches, positions)
+        self.at, self.visible = None, positions.shape[1]
+        self.lengths = self.prefix_length + (nodes.branches == 0).sum(dim=1)
+        return _forward(model, self._cache, masks, nodes.positions, rows, columns, inputs_embeds=model.embed(nodes.ids))
+
+    def step(self, tokens: Tensor, alive: Tensor) -> Tensor:
+        """Read one more token a row (rows,); its logits, float32 (rows, vocab). Rows not `alive` do not grow."""
+        model = self._model
+        positions = self.lengths[:, None]
+        self.at, self.visible = self.lengths, int(self.lengths.max()) + 1
+        slots = torch.arange(self.visible, device=model.device).expand(len(tokens), -1)
+        trunk = torch.zeros_like(slots)
+        masks = attention_masks(model, torch.zeros_like(positions), positions, trunk, slots)
+        rows = torch.arange(len(tokens), device=model.device)
+        logits = _forward(model, self._cache, masks, positions, rows, torch.zeros_like(rows), input_ids=tokens[:, None])
+        self.lengths = self.lengths + alive.to(self.lengths.dtype)
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        """Let all but `rows` go."""
+        self.lengths = self.lengths[rows]
+        for layer in self._layers:
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+    def join(self, other: "RowCache") -> None:
+        """Take the rows of `other`, of as many slots, behind one's own."""
+        self.lengths = torch.cat([self.lengths, other.lengths])
+        for mine, theirs in zip(self._layers, other._layers, strict=True):
+            mine.keys = torch.cat([mine.keys, theirs.keys])
+            mine.values = torch.cat([mine.values, theirs.values])
+
+
+class _SlotLayer(DynamicLayer):
+    """One layer's buffers (rows, heads, slots, dim): made once with all the room they need, written in place."""
+
+    def __init__(self, owner: RowCache, rows: int, keys: Tensor | None, values: Tensor | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keys: Any = None
+        self.values: Any = None
+        self._owner = owner
+        self._rows = rows
+        if keys is not None and values is not None:
+            self.keys, self.values = self._buffer(keys), self._buffer(values)
+            self.keys[:, :, : keys.shape[2]] = keys
+            self.values[:, :, : values.shape[2]] = values
+            self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write the new states to their slots and give all that can be seen."""
+        if not self.is_initialized:
+            self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
+            self.is_initialized = True
+        owner = self._owner
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            if owner.at is None:
+                buffer[:, :, owner.prefix_length : owner.visible] = states
+            else:
+                buffer[torch.arange(len(buffer), device=buffer.device), :, owner.at] = states[:, :, 0]
+        return self.keys[:, :, : owner.visible], self.values[:, :, : owner.visible]
+
+    def get_seq_length(self) -> int:
+        """Slots in use before the call."""
+        return self._owner.prefix_length if self._owner.at is None else self._owner.visible - 1
+
+    def _buffer(self, like: Tensor) -> Tensor:
+        # Zeros: what is masked counts nothing only where it is a number.
+        return like.new_zeros(self._rows, like.shape[1], self._owner.slots, like.shape[3])
+
+
+def attention_masks(
+    model: LoadedModel, query_branches: Tensor, query_positions: Tensor, key_branches: Tensor, key_positions: Tensor
+) -> Any:
+    """Who sees whom, (rows, 1, queries, keys): what lies before it in the trunk or its own branch, within the window.
+
+    A mapping from kind of layer to mask where a model has layers of several kinds, else one mask.
+    """
+    distance = query_positions[:, :, None] - key_positions[:, None, :]
+    same = (key_branches[:, None, :] == 0) | (key_branches[:, None, :] == query_branches[:, :, None])
+    seen = same & (key_branches[:, None, :] != PADDING) & (distance >= 0)
+    config = model.model.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+
+    def mask(within: int | None) -> Tensor:
+        allowed = seen if within is None else seen & (distance < within)
+        if config._attn_implementation == "sdpa":
+            return allowed[:, None]
+        lowest = torch.finfo(model.model.dtype).min
+        return torch.zeros_like(allowed[:, None], dtype=model.model.dtype).masked_fill_(~allowed[:, None], lowest)
+
+    if len(kinds) > 1:
+        return {kind: mask(window if kind == "sliding_attention" else None) for kind in kinds}
+    return mask(None if kinds == {"full_attention"} else window)
+
+
+def can_share(model: LoadedModel) -> bool:
+    """Whether `model` gives the same logits behind a prefix read apart and in branches as in plain rows; tried out.
+
+    Kinds of attention and cache that softbench does not know fail here, and their models read every row whole.
+    """
+    config = model.model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if config._attn_implementation not in ("sdpa", "eager") or kinds - {"full_attention", "sliding_attention"}:
+        return False
+    first = [index % len(model.tokenizer) for index in range(3, 9)]
+    ends = [(first[0], first[1]), (first[2],)]
+    bos = [] if model.bos_id is None else [model.bos_id]
+    with torch.inference_mode():
+        plain = [
+            model.model(input_ids=torch.tensor([[*bos, *first, *end]], device=model.device), use_cache=False).logits
+            for end in ends
+        ]
+        try:
+            prefix = read_prefix(model, first[:3], None)
+            start = prefix.length
+            nodes = Nodes(
+                ids=torch.tensor([[*first[3:], *ends[0], *ends[1]]], device=model.device),
+                branches=torch.tensor([[0, 0, 0, 1, 1, 2]], device=model.device),
+                positions=torch.tensor([[0, 1, 2, 3, 4, 3]], device=model.device) + start,
+            )
+            rows, columns = torch.zeros(2, dtype=torch.long), torch.tensor([4, 5])
+            cache = RowCache(model, prefix, 1, start + 6)
+            shared = cache.read(nodes, rows.to(model.device), columns.to(model.device))
+        except Exception as error:  # whatever an unknown architecture makes of masks and caches
+            logging.getLogger("softbench").debug("%s can't share a prefix: %r", model.info.name, error)
+            return False
+    wanted = torch.stack([one[0, -1].float() for one in plain])
+    # Above what rounding does, below what another input does.
+    allowed = (0.02 if model.model.dtype == torch.bfloat16 else 1e-4) * float(wanted.std())
+    return float((wanted - shared).abs().mean()) <= allowed
+
+
+def _forward(
+    model: LoadedModel,
+    cache: Cache,
+    masks: Any,
+    positions: Tensor,
+    rows: Tensor | None = None,
+    columns: Tensor | None = None,
+    **inputs: Tensor,
+) -> Tensor:
+    """A pass that fills `cache`; logits at (rows, columns), at none where they are not given."""
+    nowhere = torch.zeros(0, dtype=torch.long, device=model.device)
+    logits, _ = logits_at(
+        model,
+        nowhere if rows is None else rows,
+        nowhere if columns is None else columns,
+        attention_mask=masks,
+        position_ids=positions,
+        use_cache=True,
+        **{model.cache_argument: cache},
+        **inputs,
+    )
+    return logits
