@@ -57,6 +57,9 @@ def run(
     model: Annotated[
         list[str] | None, typer.Option(help="A hub id, a model folder or a .gguf file; may be given several times.")
     ] = None,
+    revisions: Annotated[
+        str | None, typer.Option(help="Revisions of each model on the hub, comma-separated: step1000,step2000.")
+    ] = None,
     tasks: Annotated[
         str | None, typer.Option(help="Tasks, comma-separated, or YAML files; see `softbench tasks`.")
     ] = None,
@@ -67,12 +70,27 @@ def run(
         str | None, typer.Option(help="json, boxed, letter ... or a template such as 'Answer: {answer}'.")
     ] = None,
     include_path: IncludePath = None,
-    methods: Annotated[str | None, typer.Option(help="zero_shot, few_shot, soft_prompt; comma-separated.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: zero_shot, few_shot, soft_prompt; controls: majority, random_model; lora.  "
+            "[default: the first three]"
+        ),
+    ] = None,
     num_fewshot: Annotated[int | None, typer.Option(help="Worked examples in few_shot.  [default: 5]")] = None,
     fewshot_sampling: Annotated[
         str | None, typer.Option(help="random, fixed (the first ones) or balanced over answers.  [default: random]")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Tuning steps of soft_prompt.  [default: 80]")] = None,
+    checkpoints: Annotated[
+        str | None, typer.Option(help="Steps to evaluate besides the last, for `softbench curve`: 0,10,20,40.")
+    ] = None,
+    early_stop: Annotated[
+        bool | None, typer.Option("--early-stop", help="End tuning when the form is learned, on held-out tuning data.")
+    ] = None,
+    soft_prompt: Annotated[
+        Path | None, typer.Option(help="Folder of a soft prompt tuned before, to evaluate as loaded_prompt.")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a tuning step.  [default: 8]")] = None,
     num_virtual_tokens: Annotated[int | None, typer.Option(help="Vectors in the soft prompt.  [default: 10]")] = None,
     learning_rate: Annotated[
@@ -92,6 +110,9 @@ def run(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.  [default: auto]")] = None,
     eval_batch_size: Annotated[int | None, typer.Option(help="Rows a batch in evaluation.  [default: 16]")] = None,
+    pmi: Annotated[
+        bool | None, typer.Option("--pmi", help="Score options without the question, too; twice the work under cf.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="transformers, or fake for a dry run.")] = None,
     apply_chat_template: Annotated[
         bool | None, typer.Option("--apply-chat-template", help="Put prompts as conversations.")
@@ -107,6 +128,7 @@ def run(
 
     overrides = {
         "models": model or None,
+        "revisions": _listed(revisions),
         "tasks": _listed(tasks),
         "formulation": formulation,
         "answer_format": answer_format,
@@ -116,7 +138,7 @@ def run(
         "fewshot_as_multiturn": fewshot_as_multiturn,
         "assistant_prefix": assistant_prefix,
         "methods": _listed(methods),
-        "seeds": _seeds(seed),
+        "seeds": _numbers("--seed", seed),
         "limit": limit,
         "output_path": output_path,
         "data_dir": data_dir,
@@ -127,6 +149,10 @@ def run(
         "num_fewshot": num_fewshot,
         "sampling": fewshot_sampling,
         "steps": steps,
+        "checkpoints": _numbers("--checkpoints", checkpoints),
+        "early_stop": early_stop,
+        "soft_prompt": soft_prompt,
+        "pmi": pmi,
         "batch_size": batch_size,
         "num_virtual_tokens": num_virtual_tokens,
         "learning_rate": learning_rate,
@@ -313,23 +339,51 @@ def rank(
 @app.command()
 def track(
     checkpoints: Annotated[
-        list[str], typer.Argument(help="Runs of checkpoints, OUT/<model>, each named with its step: recipe-step1000.")
+        list[str],
+        typer.Argument(
+            help="Runs of checkpoints: OUT/<model>, named with their steps (recipe-step1000), or OUT for all."
+        ),
     ],
+    revisions: Annotated[
+        str | None, typer.Option(help="Only the runs of these revisions: step1000,step2000 (see `run --revisions`).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how scores rise along training, how noisy they are, and from which step recipes can be told apart."""
     import json
 
     from softbench.report.track import track_table, tracks, tracks_dict
-    from softbench.runs import read_run
+    from softbench.runs import read_run, runs_in
 
-    found = tracks([read_run(one) for one in checkpoints])
+    references = [run for one in checkpoints for run in runs_in(one, _listed(revisions))]
+    found = tracks([read_run(one) for one in references])
     if as_json:
         typer.echo(json.dumps([tracks_dict(one) for one in found], indent=2))
         return
     out = Console()
     for one in found:
         out.print(track_table(one))
+        out.print()
+
+
+@app.command()
+def curve(
+    runs: Annotated[list[str], typer.Argument(help="Runs with checkpoints: OUT/<model>; see `run --checkpoints`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show how fast a soft prompt learns the form: scores by tuning step, and the step at which each saturates."""
+    import json
+
+    from softbench.report.curve import curve_dict, curve_table, curves
+    from softbench.runs import read_run
+
+    found = curves([job for run in runs for job in read_run(run)])
+    if as_json:
+        typer.echo(json.dumps([curve_dict(one) for one in found], indent=2))
+        return
+    out = Console()
+    for one in found:
+        out.print(curve_table(one))
         out.print()
 
 
@@ -363,10 +417,10 @@ def _listed(value: str | None) -> list[str] | None:
     return None if value is None else [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _seeds(value: str | None) -> list[int] | None:
+def _numbers(flag: str, value: str | None) -> list[int] | None:
     if value is None:
         return None
     try:
         return [int(part) for part in value.split(",")]
     except ValueError:
-        raise SpecError(f"--seed can't be {value!r}; give a whole number, or several with commas between") from None
+        raise SpecError(f"{flag} can't be {value!r}; give a whole number, or several with commas between") from None

@@ -99,7 +99,8 @@ def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData
 class Job:
     """One method with one seed (None: it uses none) on one task; `label` is what results call the two together.
 
-    `checkpoint` is the tuning step whose vectors are evaluated, None being the last.
+    `checkpoint` is the tuning step whose vectors are evaluated, None being the last; `pmi` asks for options' scores
+    without the question, too.
     """
 
     task: Task
@@ -111,6 +112,7 @@ class Job:
     label: str
     chat: ChatSettings | None
     checkpoint: int | None = None
+    pmi: bool = False
 
 
 def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
@@ -126,12 +128,14 @@ def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
                     test = shuffle_options(task, test, np.random.default_rng(seed))
                 for checkpoint in (*sorted(set(method.checkpoints)), None):
                     label = job_label(method_spec, spec.methods, seed if len(seeds) > 1 else None, checkpoint)
-                    jobs.append(Job(task, data, test, method_spec, method, seed, label, spec.chat, checkpoint))
+                    jobs.append(
+                        Job(task, data, test, method_spec, method, seed, label, spec.chat, checkpoint, spec.pmi)
+                    )
     return jobs
 
 
-CONTROLS = (("labels", "shuffled"), ("loss_on", "format"), ("options", "shuffled"))
-"""Settings that are named in a job's label even where nothing else of its kind is run."""
+CONTROLS = {"labels": "shuffled", "loss_on": "format", "options": "shuffled"}
+"""Settings that are named in a job's label where they have this value, whatever else is run."""
 
 
 def job_label(
@@ -143,7 +147,11 @@ def job_label(
         name
         for name in type(method).model_fields
         if name != "checkpoints"
-        and (len({getattr(other, name) for other in rivals}) > 1 or (name, getattr(method, name)) in CONTROLS)
+        and (
+            getattr(method, name) == CONTROLS[name]
+            if name in CONTROLS
+            else len({getattr(other, name, None) for other in rivals}) > 1
+        )
     ]
     parts = [f"{name}={getattr(method, name)}" for name in differing]
     if checkpoint is not None:
@@ -312,7 +320,7 @@ def engine_asker(job: Job, prepared: Prepared, engine: Engine) -> Asker:
             completions = engine.generate(prompts, soft_prompt, task.max_new_tokens, task.stop)
         scores = engine.score_choices(prompts, soft_prompt)
         # Under a chat template no text is there but for the question's.
-        if task.premise and job.chat is None:
+        if job.pmi and task.premise and job.chat is None:
             new = [
                 Prompt("premise", task.premise, "", options)
                 for options in dict.fromkeys(prompt.continuations for prompt in prompts)
@@ -457,6 +465,7 @@ def job_key(job: Job, backend: Backend, spec: Spec, tuned: str | None) -> str:
             "test": samples_hash(job.test),
             "method": job.spec.model_dump(mode="json", exclude={"checkpoints", "soft_prompt"}),
             "checkpoint": job.checkpoint,
+            "pmi": job.pmi,
             "tuned": tuned,
         }
     )

@@ -117,7 +117,7 @@ def lay_out(
 
 
 def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
-    """Logits (n, vocab), float32, at n places of a forward pass, and the pass's output.
+    """Logits (n, vocab), in the model's dtype, at n places of a forward pass, and the pass's output.
 
     The head of a 262k vocabulary over all positions costs gigabytes, and sliced 3-D states make torch copy the head's
     weight for every row. So the hidden states are gathered into 2-D on their way into the head; whatever the model does
@@ -129,7 +129,22 @@ def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) 
         output = model.model(**inputs)
     finally:
         hook.remove()
-    return output.logits.float(), output
+    return output.logits, output
+
+
+def totals_and_likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log of the sum of exponentials, and the likeliest token, of each row of logits (n, vocab): both (n,), float32.
+
+    A few rows at a time, which fit a processor's cache: over all at once each of the passes goes to memory.
+    """
+    size = 4 if logits.device.type == "cpu" else max(1, len(logits))
+    totals = logits.new_empty(len(logits), dtype=torch.float32)
+    likeliest = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+    for start in range(0, len(logits), size):
+        part = logits[start : start + size].float()
+        totals[start : start + size] = part.logsumexp(dim=-1)
+        likeliest[start : start + size] = part.argmax(dim=-1)
+    return totals, likeliest
 
 
 def target_places(batch: Batch, places: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ A run is named by a folder, `OUT` or `OUT/<model>`, and one method of it by `FOL
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,23 @@ def read_run(reference: str) -> list[FinishedJob]:
         for job in jobs
         if method in ("", job["label"])
     ]
+
+
+def runs_in(reference: str, revisions: Sequence[str] | None = None) -> list[str]:
+    """The runs of every model in a folder, or the one run that it is; of those named with one of `revisions` alone.
+
+    Raises DataError where a revision has no run.
+    """
+    folder, at, method = reference.partition("@")
+    several = [] if list(Path(folder).glob("results_*.json")) else sorted(Path(folder).glob("*/results_*.json"))
+    found = [str(one) for one in dict.fromkeys(path.parent for path in several)] or [folder]
+    if revisions is not None:
+        named = {one: [run for run in found if Path(run).name.endswith(f"-{one}")] for one in revisions}
+        for revision, of_revision in named.items():
+            if not of_revision:
+                raise DataError(f"{folder!r} holds no run of revision {revision!r}; run it with --revisions")
+        found = [run for of_revision in named.values() for run in of_revision]
+    return [f"{run}{at}{method}" for run in found]
 
 
 def newest_results(folder: Path) -> Path:

@@ -171,6 +171,7 @@ class Spec(_Strict):
     device: str = "auto"
     engine: Literal["transformers", "fake"] = "transformers"
     eval_batch_size: Count = 16
+    pmi: bool = False
 
     @property
     def chat(self) -> ChatSettings | None:

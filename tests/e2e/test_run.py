@@ -249,7 +249,7 @@ def test_a_control_with_shuffled_labels_is_named_and_tuned_on_other_answers(
     methods = [{"kind": "soft_prompt", "labels": labels} for labels in ("gold", "shuffled")]
     spec = tiny_spec(tiny_folder("llama"), tmp_path, methods=methods, num_fewshot=None)
     [results] = run(spec, QUIET)
-    assert [job.label for job in results.jobs] == ["soft_prompt:labels=gold", "soft_prompt:labels=shuffled"]
+    assert [job.label for job in results.jobs] == ["soft_prompt", "soft_prompt:labels=shuffled"]
     assert results.jobs[0].tuned_sha256 != results.jobs[1].tuned_sha256
     [alone] = run(tiny_spec(tiny_folder("llama"), tmp_path, methods=methods[1:], num_fewshot=None), QUIET)
     assert alone.jobs[0].label == "soft_prompt:labels=shuffled"

@@ -96,8 +96,8 @@ def test_a_macro_average_counts_each_group_alike() -> None:
     macro = macro_average(groups)
     assert macro.value == pytest.approx((0.9 + 0.25) / 2)
     assert macro.n == 2
-    # By hand: (11 / 14)(3 / 14) / 14 and (12 / 44)(32 / 44) / 44, over 2 squared, times 1.96 at the root.
-    half = 1.959964 * ((11 * 3 / 14**3 + 12 * 32 / 44**3) / 4) ** 0.5
+    # By hand: (10 / 12)(2 / 12) / 10 and (11 / 42)(31 / 42) / 40, over 2 squared, times 1.96 at the root.
+    half = 1.959964 * ((10 * 2 / 12**2 / 10 + 11 * 31 / 42**2 / 40) / 4) ** 0.5
     assert (macro.low, macro.high) == pytest.approx((0.575 - half, 0.575 + half), rel=1e-6)
     assert macro_average([wilson(0, 0)]) == wilson(0, 0)
     certain = macro_average([wilson(10, 10), wilson(10, 10)])

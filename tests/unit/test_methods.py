@@ -192,7 +192,9 @@ def test_early_stop_looks_at_samples_that_are_not_tuned_on() -> None:
     tuned_on: list[Prompt] = []
     watched: list[int] = []
 
-    def tuner(prompts: Sequence[Prompt], *given: Any, until: Any = None) -> TuneResult:
+    def tuner(
+        prompts: Sequence[Prompt], init_text: str, settings: Any, seed: int, on_step: Any, until: Any = None
+    ) -> TuneResult:
         tuned_on.extend(prompts)
         until(10, SoftPrompt(np.zeros((4, 8), np.float32), {}))
         return TuneResult(SoftPrompt(np.zeros((4, 8), np.float32), {}), (1.0,), 2, 3, 0.0)

@@ -11,7 +11,7 @@ from softbench.stats.rank import (
     kendall_tau,
     leave_one_out,
     pearson_of_logits,
-    resampled_scores,
+    score_table,
     spearman,
     top1_regret,
 )
@@ -78,9 +78,12 @@ def test_leaving_one_model_out_shows_what_hangs_on_it() -> None:
 
 
 def test_a_resample_draws_the_same_samples_for_all_models() -> None:
-    outcomes = {"a": [True, False] * 50, "b": [True, False] * 50, "c": [False, True] * 50}
-    scores = resampled_scores(outcomes, np.random.default_rng(0), 500)
+    outcomes = [{"t": [True, False] * 50}, {"t": [True, False] * 50}, {"t": [False, True] * 50}]
+    table = score_table(outcomes, (0,), 500)
+    assert table.scores.tolist() == [0.5, 0.5, 0.5]
+    scores = table.drawn
     assert scores.shape == (500, 3)
+    assert np.array_equal(scores, score_table(outcomes, (0,), 500).drawn)  # and for every method
     assert np.array_equal(scores[:, 0], scores[:, 1])
     assert scores[:, 0] + scores[:, 2] == pytest.approx(np.ones(500))
     assert scores[:, 0].std() == pytest.approx(0.05, abs=0.005)  # sqrt(0.25 / 100)

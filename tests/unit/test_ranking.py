@@ -111,5 +111,7 @@ def test_few_models_are_warned_of() -> None:
     ranking = rank(BASES, POSTS, None, "zero_shot", seed=0)
     assert "with 7 models a tau of 0.71 or more passes the 5 % level" in (warning(ranking) or "")
     assert "with 3 models no tau passes" in (warning(rank(BASES[:3], POSTS[:3], None, "zero_shot", 0)) or "")
-    assert len(ranking_tables(ranking)) == 3
+    assert len(ranking_tables(ranking)) == 4
+    assert set(ranking.by_task) == {"t", "u"}
+    assert ranking.by_task["u"]["soft"].estimate.value == pytest.approx(1.0, abs=0.1)
     assert set(ranking_dict(ranking)["agreements"]) == {"soft", "shots"}

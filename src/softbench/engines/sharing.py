@@ -73,7 +73,7 @@ class RowCache:
         self._cache = Cache(layers=self._layers)
 
     def read(self, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
-        """Read whole rows behind the prefix; logits at (rows, columns) of `nodes`, float32 (n, vocab)."""
+        """Read whole rows behind the prefix; logits at (rows, columns) of `nodes`, (n, vocab)."""
         model, count = self._model, nodes.ids.shape[0]
         before = torch.arange(self.prefix_length, device=model.device).expand(count, -1)
         positions = torch.cat([before, nodes.positions], dim=1)
@@ -84,7 +84,7 @@ class RowCache:
         return _forward(model, self._cache, masks, nodes.positions, rows, columns, inputs_embeds=model.embed(nodes.ids))
 
     def step(self, tokens: Tensor, alive: Tensor) -> Tensor:
-        """Read one more token a row (rows,); its logits, float32 (rows, vocab). Rows not `alive` do not grow."""
+        """Read one more token a row (rows,); its logits (rows, vocab). Rows not `alive` do not grow."""
         model = self._model
         positions = self.lengths[:, None]
         self.at, self.visible = self.lengths, int(self.lengths.max()) + 1
@@ -207,7 +207,7 @@ def can_share(model: LoadedModel) -> bool:
     wanted = torch.stack([one[0, -1].float() for one in plain])
     # Above what rounding does, below what another input does.
     allowed = (0.02 if model.model.dtype == torch.bfloat16 else 1e-4) * float(wanted.std())
-    return float((wanted - shared).abs().mean()) <= allowed
+    return float((wanted - shared.float()).abs().mean()) <= allowed
 
 
 def _forward(

@@ -19,7 +19,7 @@ from torch import Tensor
 from softbench.engines.sharing import PADDING, Nodes, Prefix, RowCache, can_share, read_prefix
 from softbench.errors import ModelError, SoftPromptError
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at
+from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at, totals_and_likeliest
 from softbench.types import ChoiceScore, ChoiceScores, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
 # How many of the prompt's last tokens are decoded with a completion: enough for any tokenizer's spacing rules.
@@ -235,7 +235,7 @@ class TransformersEngine:
                 else:
                     assert cache is not None  # whoever lives has come in
                     alive = torch.tensor([row.ended is None for row in live], device=tokens.device)
-                    tokens = cache.step(tokens, alive).argmax(dim=-1)
+                    tokens = totals_and_likeliest(cache.step(tokens, alive))[1]
                     self._tokens_read += int(alive.sum())
                     self._note(live, tokens, stop)
             except RuntimeError as error:
@@ -267,7 +267,7 @@ class TransformersEngine:
         self._tokens_read += sum(map(len, texts))
         every = torch.arange(len(rows), device=self._model.device)
         last = torch.tensor([len(text) - 1 for text in texts], device=self._model.device)
-        return cache.read(nodes, every, last).argmax(dim=-1)
+        return totals_and_likeliest(cache.read(nodes, every, last))[1]
 
     def _complete_plain(
         self, vectors: Tensor | None, max_new_tokens: int, stop: Sequence[str], rows: Sequence[_Row]
@@ -286,7 +286,7 @@ class TransformersEngine:
             logits, output = logits_at(
                 model, every_row, last, attention_mask=mask, position_ids=positions, use_cache=True, **inputs
             )
-            tokens = logits.argmax(dim=-1)  # (batch,)
+            tokens = totals_and_likeliest(logits)[1]  # (batch,)
             self._note(rows, tokens, stop)
             going = sum(row.ended is None for row in rows)
             if not going:
@@ -401,9 +401,9 @@ class TransformersEngine:
             forks.append(look(row, 0, fork))
         rows, columns = zip(*seen, strict=True)
         logits = logits_of(torch.tensor(rows, device=device), torch.tensor(columns, device=device))  # (places, vocab)
-        totals, likeliest = logits.logsumexp(dim=-1), logits.argmax(dim=-1)
+        totals, likeliest = totals_and_likeliest(logits)
         at, token = (torch.tensor(one, device=device) for one in zip(*wanted, strict=True))
-        logprobs = (logits[at, token] - totals[at]).tolist()
+        logprobs = (logits[at, token].float() - totals[at]).tolist()
         greedy = (likeliest[at] == token).tolist()
         remaining = iter(zip(logprobs, greedy, strict=True))
         scores = []
@@ -421,7 +421,7 @@ class TransformersEngine:
             scores.append(
                 ChoiceScores(
                     options=tuple(options),
-                    answer_mass=min(1.0, float((logits[fork, distinct] - totals[fork]).double().exp().sum())),
+                    answer_mass=min(1.0, float((logits[fork, distinct].double() - totals[fork]).exp().sum())),
                     top_token=self._model.tokenizer.decode([top]),
                     top_options=tuple(option for option, one in enumerate(nexts) if one == top),
                 )

@@ -117,7 +117,7 @@ def target_loss(model: LoadedModel, vectors: Tensor | None, examples: Sequence[E
     rows, columns = target_places(batch, [example.learned for example in examples])
     logits, _ = logits_at(model, rows, columns, inputs_embeds=batch.embeds, use_cache=False)
     wanted = torch.tensor([one.ids[place] for one in examples for place in one.learned], device=logits.device)
-    return torch.nn.functional.cross_entropy(logits, wanted)
+    return torch.nn.functional.cross_entropy(logits.float(), wanted)
 
 
 def initial_vectors(model: LoadedModel, text: str, settings: TuneSettings, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """Tunes a low-rank adapter through PEFT, and lends a model with one in it; the model is as it was afterwards."""
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -72,7 +73,8 @@ def _injected(model: LoadedModel, settings: LoraSettings, seed: int) -> Iterator
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that GPT-2's layers are transposed, which PEFT sees to itself
         torch.manual_seed(seed)
         tuner = LoraModel(model.model, config, "default")
     try:

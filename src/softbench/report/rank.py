@@ -17,11 +17,12 @@ from softbench.stats.rank import (
     AGREEMENTS,
     Agreement,
     Outcomes,
+    ScoreTable,
     agreement_difference,
     agreement_of,
     kendall_p,
     kendall_tau,
-    mean_scores,
+    score_table,
 )
 from softbench.types import Estimate, Record
 
@@ -32,7 +33,8 @@ Run = Sequence[FinishedJob]
 class Ranking:
     """How well base scores by each method agree with the post-trained models' scores.
 
-    `differences` hold the later method's tau minus the earlier one's, by their two names.
+    `differences` hold the later method's tau minus the earlier one's, by their two names; `by_task` each method's tau
+    on one task alone, where there are several; `reliability` says what of a table's spread is not noise.
     """
 
     pairs: Sequence[tuple[str, str]]
@@ -41,6 +43,8 @@ class Ranking:
     agreements: Mapping[str, Mapping[str, Agreement]]
     p_values: Mapping[str, float | None]
     differences: Mapping[tuple[str, str], Estimate]
+    by_task: Mapping[str, Mapping[str, Agreement]]
+    reliability: Mapping[str, float | None]
 
 
 def rank(bases: Sequence[Run], posts: Sequence[Run], mapping: Path | None, post_method: str, seed: int) -> Ranking:
@@ -67,21 +71,31 @@ def rank(bases: Sequence[Run], posts: Sequence[Run], mapping: Path | None, post_
             if not _has(post, task, post_method):
                 raise SpecError(f"{post[0].model} has no {post_method} on {task}; choose another --post-method")
     _check_samples([run for pair in pairs for run in pair], tasks)
-    actual = [outcomes(post, tasks, post_method, half=1) for _, post in pairs]
-    predicted = {method: [outcomes(base, tasks, method, half=0) for base, _ in pairs] for method in methods}
-    truth = mean_scores(actual)
+
+    def table(of_tasks: Sequence[str], method: str, half: int) -> ScoreTable:
+        runs = [pair[half] for pair in pairs]  # base models on the first half of the samples, post-trained on the other
+        return score_table([outcomes(run, of_tasks, method, half) for run in runs], (seed, half))
+
+    actual = table(tasks, post_method, 1)
+    predicted = {method: table(tasks, method, 0) for method in methods}
     return Ranking(
         pairs=[(base[0].model, post[0].model) for base, post in pairs],
         tasks=tasks,
-        scores={name: mean_scores(values).tolist() for name, values in (predicted | {"post": actual}).items()},
-        agreements={
-            name: agreement_of(values, actual, np.random.default_rng(seed)) for name, values in predicted.items()
-        },
-        p_values={name: kendall_p(mean_scores(values), truth) for name, values in predicted.items()},
+        scores={name: one.scores.tolist() for name, one in (predicted | {"post": actual}).items()},
+        agreements={name: agreement_of(one, actual) for name, one in predicted.items()},
+        p_values={name: kendall_p(one.scores, actual.scores) for name, one in predicted.items()},
         differences={
-            (one, other): agreement_difference(predicted[one], predicted[other], actual, kendall_tau, seed)
+            (one, other): agreement_difference(predicted[one], predicted[other], actual, kendall_tau)
             for one, other in combinations(methods, 2)
         },
+        by_task={
+            task: {
+                method: agreement_of(table([task], method, 0), table([task], post_method, 1))["kendall_tau"]
+                for method in methods
+            }
+            for task in (tasks if len(tasks) > 1 else ())
+        },
+        reliability={name: one.reliability for name, one in (predicted | {"post": actual}).items()},
     )
 
 
@@ -130,8 +144,14 @@ def ranking_tables(ranking: Ranking) -> list[Table]:
     agreement = _table(f"agreement over {len(ranking.pairs)} models", ["", *methods])
     for name in AGREEMENTS:
         agreement.add_row(Text(name), *(_cell(ranking.agreements[method][name]) for method in methods))
+    agreement.add_row("reliability", *(_number(ranking.reliability[method]) for method in methods))
     agreement.add_row("p of tau", *(_p(ranking.p_values[method]) for method in methods))
     tables = [scores, agreement]
+    if ranking.by_task:
+        by_task = _table("kendall_tau on each task", ["", *methods])
+        for task, of_task in ranking.by_task.items():
+            by_task.add_row(Text(task), *(_interval(of_task[method].estimate, ".2f") for method in methods))
+        tables.append(by_task)
     if ranking.differences:
         differences = _table("kendall_tau, difference of methods", ["", "difference"])
         for (one, other), estimate in ranking.differences.items():
@@ -161,6 +181,11 @@ def ranking_dict(ranking: Ranking) -> dict[str, Any]:
             for method, of_method in ranking.agreements.items()
         },
         "p_values": ranking.p_values,
+        "reliability": ranking.reliability,
+        "tau_by_task": {
+            task: {method: asdict(agreement) for method, agreement in of_task.items()}
+            for task, of_task in ranking.by_task.items()
+        },
         "tau_differences": {
             f"{other} minus {one}": asdict(value) for (one, other), value in ranking.differences.items()
         },
@@ -228,6 +253,10 @@ def _interval(estimate: Estimate, form: str) -> str:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _p(value: float | None) -> str:

@@ -42,9 +42,14 @@ def bootstrap(
     if np.isnan(value):
         return Estimate(None, None, None, n)
     drawn = of_counts(generator.multinomial(n, counts / n, size=resamples))
+    return Estimate(value, *percentile_interval(drawn, confidence), n)
+
+
+def percentile_interval(drawn: NDArray[np.float64] | Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """The middle `confidence` of resampled values (Efron 1979), leaving out NaN."""
     tail = (1 - confidence) / 2
     low, high = np.nanquantile(drawn, [tail, 1 - tail])
-    return Estimate(value, float(low), float(high), n)
+    return float(low), float(high)
 
 
 def mean_of(value: Callable[[Hashable], float]) -> Callable[[Sequence[Hashable]], Statistic]:

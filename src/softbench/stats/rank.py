@@ -1,12 +1,13 @@
 """Do scores of base models rank their post-trained models? Agreement of two lists of scores, paired by model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from softbench.stats.bootstrap import percentile_interval
 from softbench.types import Estimate
 
 RESAMPLES = 1000
@@ -90,18 +91,6 @@ def leave_one_out(
     return (min(values), max(values)) if values else None
 
 
-def resampled_scores(outcomes: Mapping[str, Sequence[bool]], generator: np.random.Generator, resamples: int) -> Scores:
-    """Scores of every model when samples are drawn anew, of shape (resamples, models).
-
-    All models answer the same samples in the same order, and a resample draws the same ones for all: what they share of
-    a sample's difficulty stays shared.
-    """
-    table = np.array([list(of_model) for of_model in outcomes.values()], dtype=np.float64)  # (models, samples)
-    num_samples = table.shape[1]
-    counts = generator.multinomial(num_samples, np.full(num_samples, 1 / num_samples), size=resamples)
-    return np.asarray(counts @ table.T / num_samples, dtype=np.float64)
-
-
 def _pearson(left: Scores, right: Scores) -> float | None:
     if len(left) < 2 or not np.ptp(left) or not np.ptp(right):
         return None
@@ -116,82 +105,75 @@ Outcomes = Mapping[str, Sequence[bool]]
 """For each task, whether each sample was right; the samples of a task are the same for all models."""
 
 
-def agreement_of(
-    predicted: Sequence[Outcomes],
-    actual: Sequence[Outcomes],
-    generator: np.random.Generator,
-    resamples: int = RESAMPLES,
-) -> dict[str, Agreement]:
-    """Every agreement between two lists of models, a model's score being the mean of its tasks' accuracies.
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores of models by one method: as they are (models,), and when samples are drawn anew (resamples, models)."""
 
-    `predicted` and `actual` have an entry a model, in the same order. Intervals come from drawing samples anew within
-    each task, the same ones for all models of a list.
+    scores: Scores
+    drawn: Scores
+
+    @property
+    def reliability(self) -> float | None:
+        """Share of the variance between models that is not the samples' noise, 0 at least; None where there is none.
+
+        Noise pulls every agreement towards that of chance, and the intervals with it.
+        """
+        between = float(np.var(self.scores, ddof=1)) if len(self.scores) > 1 else 0.0
+        return max(0.0, 1 - float(np.var(self.drawn, axis=0).mean()) / between) if between else None
+
+
+def score_table(models: Sequence[Outcomes], seed: Sequence[int], resamples: int = RESAMPLES) -> ScoreTable:
+    """Each model's accuracy, the mean over its tasks.
+
+    A resample draws the same samples for all models, and with equal seeds for all methods: what they share of a
+    sample's difficulty stays shared.
     """
-    left, right = mean_scores(predicted), mean_scores(actual)
-    drawn_left = resampled_means(predicted, generator, resamples)
-    drawn_right = resampled_means(actual, generator, resamples)
+    generator = np.random.default_rng(seed)
+    scores, drawn = [], []
+    for task in models[0]:
+        table = np.array([list(of_model[task]) for of_model in models], dtype=np.float64)  # (models, samples)
+        num_samples = table.shape[1]
+        counts = generator.multinomial(num_samples, np.full(num_samples, 1 / num_samples), size=resamples)
+        scores.append(table.mean(axis=1))
+        drawn.append(counts @ table.T / num_samples)
+    return ScoreTable(np.mean(scores, axis=0), np.mean(drawn, axis=0))
+
+
+def agreement_of(predicted: ScoreTable, actual: ScoreTable) -> dict[str, Agreement]:
+    """Every agreement between two lists of models in the same order, with its interval over samples."""
     return {
         name: Agreement(
-            estimate=_with_interval(agreement, left, right, drawn_left, drawn_right),
-            leave_one_out=leave_one_out(agreement, left, right),
+            estimate=_with_interval(
+                agreement(predicted.scores, actual.scores),
+                (agreement(*pair) for pair in zip(predicted.drawn, actual.drawn, strict=True)),
+                len(actual.scores),
+            ),
+            leave_one_out=leave_one_out(agreement, predicted.scores, actual.scores),
         )
         for name, agreement in AGREEMENTS.items()
     }
 
 
 def agreement_difference(
-    one: Sequence[Outcomes],
-    other: Sequence[Outcomes],
-    actual: Sequence[Outcomes],
+    one: ScoreTable,
+    other: ScoreTable,
+    actual: ScoreTable,
     agreement: Callable[[Scores, Scores], float | None],
-    seed: int,
-    resamples: int = RESAMPLES,
 ) -> Estimate:
-    """How much better `other` agrees with `actual` than `one` does, both answering the same samples.
+    """How much better `other` agrees with `actual` than `one` does, both answering the same samples."""
 
-    A resample draws the same samples for both, so that what they share cancels.
-    """
-    values = [agreement(mean_scores(scores), mean_scores(actual)) for scores in (one, other)]
-    drawn_one, drawn_other = (
-        resampled_means(scores, np.random.default_rng(seed), resamples) for scores in (one, other)
+    def difference(before: Scores, after: Scores, truth: Scores) -> float | None:
+        first, second = agreement(before, truth), agreement(after, truth)
+        return None if first is None or second is None else second - first
+
+    return _with_interval(
+        difference(one.scores, other.scores, actual.scores),
+        (difference(*three) for three in zip(one.drawn, other.drawn, actual.drawn, strict=True)),
+        len(actual.scores),
     )
-    drawn_actual = resampled_means(actual, np.random.default_rng(seed + 1), resamples)
-    if values[0] is None or values[1] is None:
-        return Estimate(None, None, None, len(actual))
-    differences = [
-        second - first
-        for before, after, truth in zip(drawn_one, drawn_other, drawn_actual, strict=True)
-        if (first := agreement(before, truth)) is not None and (second := agreement(after, truth)) is not None
-    ]
-    low, high = np.quantile(differences, [0.025, 0.975])
-    return Estimate(values[1] - values[0], float(low), float(high), len(actual))
 
 
-def mean_scores(models: Sequence[Outcomes]) -> Scores:
-    """Each model's accuracy, the mean over its tasks."""
-    return np.array([np.mean([np.mean(right) for right in tasks.values()]) for tasks in models])
-
-
-def resampled_means(models: Sequence[Outcomes], generator: np.random.Generator, resamples: int) -> Scores:
-    """Mean accuracies over tasks when samples are drawn anew, of shape (resamples, models)."""
-    tasks = list(models[0])
-    drawn = [
-        resampled_scores({str(place): model[task] for place, model in enumerate(models)}, generator, resamples)
-        for task in tasks
-    ]
-    return np.asarray(np.mean(drawn, axis=0), dtype=np.float64)
-
-
-def _with_interval(
-    agreement: Callable[[Scores, Scores], float | None],
-    left: Scores,
-    right: Scores,
-    drawn_left: Scores,
-    drawn_right: Scores,
-) -> Estimate:
-    value = agreement(left, right)
+def _with_interval(value: float | None, drawn: Iterable[float | None], n: int) -> Estimate:
     if value is None:
-        return Estimate(None, None, None, len(right))
-    drawn = [one for pair in zip(drawn_left, drawn_right, strict=True) if (one := agreement(*pair)) is not None]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Estimate(value, float(low), float(high), len(right))
+        return Estimate(None, None, None, n)
+    return Estimate(value, *percentile_interval([one for one in drawn if one is not None]), n)
