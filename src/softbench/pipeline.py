@@ -125,6 +125,8 @@ def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
             for seed in seeds:
                 test: Sequence[Sample] = data.test[: spec.limit]
                 if method.options == "shuffled":
+                    if not any(sample.choices for sample in test):
+                        continue  # open questions have no options that could change places
                     test = shuffle_options(task, test, np.random.default_rng(seed))
                 for checkpoint in (*sorted(set(method.checkpoints)), None):
                     label = job_label(method_spec, spec.methods, seed if len(seeds) > 1 else None, checkpoint)

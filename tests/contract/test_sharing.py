@@ -11,11 +11,11 @@ import pytest
 import torch
 import transformers
 
-from softbench.engines.sharing import RowCache, can_share
 from softbench.engines.transformers import TransformersEngine
 from softbench.errors import ModelError
 from softbench.models import LoadedModel, load_model
 from softbench.pipeline import num_shared
+from softbench.sharing import RowCache, can_share
 from softbench.tasks import get_task, load_data, render_prompt
 from softbench.types import ChoiceScores, Prompt, SoftPrompt
 from tests.tiny import ARCHITECTURES, make_tokenizer
@@ -160,7 +160,7 @@ def test_a_model_that_cannot_share_is_named_once_and_works(
     def broken(*_: Any) -> Any:
         raise TypeError("no masks of four dimensions here")
 
-    monkeypatch.setattr("softbench.engines.sharing.attention_masks", broken)
+    monkeypatch.setattr("softbench.sharing.attention_masks", broken)
     with caplog.at_level(logging.WARNING, "softbench"):
         engine = TransformersEngine(model, 4)
         assert engine.generate(prompts(), None, 8, ()) == wanted

@@ -5,6 +5,7 @@ careful rather than exact.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 RUNS = 400
 Generator = np.random.Generator
+Metric = Callable[[Sequence[Record]], Estimate]
 
 
 def record(
@@ -67,11 +69,13 @@ def coverage(estimate: Callable[[Generator], Estimate], truth: float, runs: int 
 def test_shares_cover(n: int, form: float, known: float) -> None:
     """Wilson's, for accuracy given format too, whose n is itself drawn."""
 
-    def draw(generator: Generator) -> list[Record]:
-        return [record(*pair) for pair in zip(generator.random(n) < form, generator.random(n) < known, strict=True)]
+    def measure(metric: Metric, generator: Generator) -> Estimate:
+        pairs = zip(generator.random(n) < form, generator.random(n) < known, strict=True)
+        return metric([record(*pair) for pair in pairs])
 
-    for metric, truth in ((format_following, form), (accuracy, form * known), (accuracy_given_format, known)):
-        assert 0.925 <= coverage(lambda generator, metric=metric: metric(draw(generator)), truth) <= 0.985, metric
+    truths: dict[Metric, float] = {format_following: form, accuracy: form * known, accuracy_given_format: known}
+    for metric, truth in truths.items():
+        assert 0.925 <= coverage(functools.partial(measure, metric), truth) <= 0.985, metric
 
 
 def test_means_cover() -> None:

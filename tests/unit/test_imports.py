@@ -10,12 +10,13 @@ import pytest
 import softbench
 
 ROOT = Path(softbench.__file__).parent
-TORCH_USERS = {"models", "rows", "engines.sharing", "engines.transformers", "methods.tune", "methods.tune_adapter"}
+TORCH_USERS = {"models", "rows", "sharing", "engines.transformers", "methods.tune", "methods.tune_adapter"}
 # Layers from the bottom: a module may import from layers below its own, and from its own package.
 LAYERS = [
     {"types", "errors"},
     {"answer_kinds", "files", "models"},
     {"answer_formats", "rows", "records", "spec"},
+    {"sharing"},
     {"tasks", "methods", "engines", "scoring", "stats"},
     {"backends", "results", "runs"},
     {"pipeline", "report"},

@@ -194,3 +194,64 @@ def test_loss_on_format_does_not_see_the_answers(tiny: Callable[[str], LoadedMod
     assert len(context_only) > 2
     result = tune(tiny("llama"), made, task.description, settings, 0, lambda loss: None)
     assert np.isfinite(result.losses[0])
+
+
+def many(count: int = 6) -> list[Prompt]:
+    """Prompts of very different lengths that begin alike."""
+    task = get_task("capitals")
+    made = [render_prompt(task, sample) for sample in load_data(task, None).tune[:count]]
+    longer = [dataclasses.replace(prompt, text=prompt.text + " again" * (7 * n)) for n, prompt in enumerate(made)]
+    return [dataclasses.replace(prompt, target=" -> Ulan Bator <-"[: 6 + 2 * n]) for n, prompt in enumerate(longer)]
+
+
+@pytest.mark.parametrize("with_vectors", [True, False])
+def test_a_shared_prefix_changes_neither_loss_nor_gradient(tiny_model: LoadedModel, with_vectors: bool) -> None:
+    examples = tuning.encode_examples(tiny_model, many(), 4)
+    gradients, losses = [], []
+    for loss_of in (tuning.target_loss, tuning.shared_loss):
+        vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
+        loss = loss_of(tiny_model, vectors if with_vectors else None, examples)
+        losses.append(loss.item())
+        if with_vectors:
+            loss.backward()
+            gradients.append(vectors.grad)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    if with_vectors:
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = tuning.encode_examples(tiny_model, many(), 4)
+    gradients, losses = [], []
+    for limit in (8192, 200, 1):
+        monkeypatch.setattr(tuning, "MAX_TOKENS", limit)
+        vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
+        losses.append(tuning.backward(tiny_model, vectors, examples, shares=True))
+        gradients.append(vectors.grad)
+    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-5)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
+    sizes = [len(part) for part in tuning.parts(examples)]
+    assert sizes == [1] * len(examples)
+
+
+def test_batches_hold_examples_of_like_length() -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(10, 200, (640,), generator=generator).tolist()
+    examples = [tuning.Example([0] * length, [1]) for length in lengths]
+    made = list(tuning.batches(examples, 80, 8, generator))
+    padded = sum(len(batch) * max(len(one.ids) for one in batch) for batch in made)
+    assert padded < 1.15 * sum(lengths)
+    assert sorted(len(one.ids) for batch in made for one in batch) == sorted(lengths)
+    first, second = (max(len(one.ids) for one in batch) for batch in made[:2])
+    assert [max(len(one.ids) for one in batch) for batch in made[:8]] != sorted(
+        max(len(one.ids) for one in batch) for batch in made[:8]
+    ), (first, second)  # short and long ones come in any order
+
+
+def test_fewer_examples_than_a_batch_are_seen_again() -> None:
+    examples = [tuning.Example([index, 0], [1]) for index in range(3)]
+    made = list(tuning.batches(examples, 4, 8, torch.Generator().manual_seed(0)))
+    assert [len(batch) for batch in made] == [8] * 4
+    seen = [one.ids[0] for batch in made for one in batch]
+    assert [sorted(seen[start : start + 3]) for start in range(0, 30, 3)] == [[0, 1, 2]] * 10

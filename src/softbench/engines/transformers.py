@@ -16,10 +16,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from softbench.engines.sharing import PADDING, Nodes, Prefix, RowCache, can_share, read_prefix
 from softbench.errors import ModelError, SoftPromptError
 from softbench.models import LoadedModel
 from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at, totals_and_likeliest
+from softbench.sharing import Prefix, RowCache, can_share, nodes_of, read_prefix
 from softbench.types import ChoiceScore, ChoiceScores, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
 # How many of the prompt's last tokens are decoded with a completion: enough for any tokenizer's spacing rules.
@@ -47,6 +47,11 @@ class Tree:
     trunk: list[int]
     branches: list[list[int]]
     begins: list[int]
+
+    @property
+    def read_branches(self) -> list[list[int]]:
+        """What a model reads of the branches: all but their last tokens."""
+        return [branch[:-1] for branch in self.branches]
 
     @property
     def width(self) -> int:
@@ -263,7 +268,7 @@ class TransformersEngine:
     def _first_tokens(self, cache: RowCache, rows: Sequence[_Row], num_shared: int) -> Tensor:
         """Read what the rows do not share; the likeliest token behind each."""
         texts = [row.context[num_shared:] for row in rows]
-        nodes = self._nodes([Tree(text, [], []) for text in texts], cache.prefix_length)
+        nodes = nodes_of(self._model, [(text, ()) for text in texts], cache.prefix_length)
         self._tokens_read += sum(map(len, texts))
         every = torch.arange(len(rows), device=self._model.device)
         last = torch.tensor([len(text) - 1 for text in texts], device=self._model.device)
@@ -333,27 +338,9 @@ class TransformersEngine:
         whole: str = decode(tail + made)
         return whole[len(before) :]
 
-    def _nodes(self, trees: Sequence[Tree], start: int) -> Nodes:
-        """The trees as rows, padded on the right, behind `start` places."""
-        width = max(tree.width for tree in trees)
-        shape = (len(trees), width)
-        ids, positions = torch.full(shape, self._model.eos_ids[0]), torch.zeros(shape, dtype=torch.long)
-        branches = torch.full(shape, PADDING)
-        for row, tree in enumerate(trees):
-            parts = [tree.trunk, *(branch[:-1] for branch in tree.branches)]
-            first = len(tree.trunk)
-            ids[row, : tree.width] = torch.tensor([token for part in parts for token in part])
-            branches[row, : tree.width] = torch.tensor([number for number, part in enumerate(parts) for _ in part])
-            places = [
-                place + (first if number else 0) for number, part in enumerate(parts) for place in range(len(part))
-            ]
-            positions[row, : tree.width] = torch.tensor(places) + start
-        device = self._model.device
-        return Nodes(ids.to(device), branches.to(device), positions.to(device))
-
     def _score(self, prefix: Prefix, trees: Sequence[Tree]) -> list[ChoiceScores]:
         """Scores of a batch of trees behind `prefix`, each a row."""
-        nodes = self._nodes(trees, prefix.length)
+        nodes = nodes_of(self._model, [(tree.trunk, tree.read_branches) for tree in trees], prefix.length)
         self._tokens_read += sum(tree.width for tree in trees)
         cache = RowCache(self._model, prefix, len(trees), prefix.length + nodes.ids.shape[1])
         return self._read_off(

@@ -3,6 +3,8 @@
 The recipe (initialisation, optimizer, schedule) is softbench's own: docs/learning_rate.md tells how it was chosen.
 """
 
+import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +16,12 @@ from torch import Tensor
 from softbench.errors import TuningError
 from softbench.models import LoadedModel
 from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places, token_spans
+from softbench.sharing import can_share, logits_behind, nodes_of, read_prefix
 from softbench.types import Checkpoint, LossOn, OnStep, Prompt, SoftPrompt, TuneResult, TuneSettings, Until
 
 MAX_GRADIENT_NORM = 1.0
+# Batches that are sorted by length together, and tokens, padding among them, that one pass may hold.
+GROUPED, MAX_TOKENS = 8, 8192
 
 
 def tune(
@@ -37,6 +42,7 @@ def tune(
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
     examples = encode_examples(model, prompts, settings.num_virtual_tokens, settings.loss_on)
+    shares = can_share(model)
     vectors = initial_vectors(model, init_text, settings, generator).requires_grad_()
     peak_rate = settings.learning_rate * model.embedding_rms
     optimizer = torch.optim.Adam([vectors], lr=peak_rate)
@@ -52,17 +58,16 @@ def tune(
     for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
         for group in optimizer.param_groups:
             group["lr"] = peak_rate * rate_factor(step, settings.steps, settings.warmup_steps)
-        loss = target_loss(model, vectors, batch)
-        if not torch.isfinite(loss):
+        optimizer.zero_grad()
+        loss = backward(model, vectors, batch, shares)
+        if not math.isfinite(loss):
             raise TuningError(
-                f"tuning step {step + 1} of {settings.steps} met a loss of {loss.item()}; try a lower --learning-rate "
+                f"tuning step {step + 1} of {settings.steps} met a loss of {loss}; try a lower --learning-rate "
                 f"than {settings.learning_rate} or --dtype float32"
             )
-        optimizer.zero_grad()
-        loss.backward()
         torch.nn.utils.clip_grad_norm_([vectors], MAX_GRADIENT_NORM)
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(loss)
         num_tokens += sum(len(example.ids) for example in batch)
         keep()
         on_step(losses[-1])
@@ -110,12 +115,58 @@ def encode_examples(
     return examples
 
 
+def backward(model: LoadedModel, vectors: Tensor | None, batch: Sequence[Example], shares: bool) -> float:
+    """Mean loss (nats a token) of a batch, its gradient added to whatever asks for one.
+
+    A long batch is read in parts, so that a long sample does not decide how much memory tuning takes.
+    """
+    count = sum(len(example.learned) for example in batch)
+    total = 0.0
+    for part in parts(batch):
+        share = sum(len(example.learned) for example in part) / count
+        loss = (shared_loss if shares else target_loss)(model, vectors, part) * share
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def parts(batch: Sequence[Example]) -> Iterator[list[Example]]:
+    """The batch in parts of up to MAX_TOKENS tokens with padding, longest examples first."""
+    ordered = sorted(batch, key=lambda example: -len(example.ids))
+    start = 0
+    while start < len(ordered):
+        size = max(1, MAX_TOKENS // len(ordered[start].ids))
+        yield ordered[start : start + size]
+        start += size
+
+
+def shared_loss(model: LoadedModel, vectors: Tensor | None, examples: Sequence[Example]) -> Tensor:
+    """`target_loss`, reading what the examples begin with once for all of them: vectors, instruction and all."""
+    first, most = examples[0].ids, min(example.learned[0] for example in examples) - 1
+    same = 0
+    while same < most and all(example.ids[same] == first[same] for example in examples):
+        same += 1
+    prefix = read_prefix(model, first[:same], vectors)
+    if not prefix.length:
+        return target_loss(model, vectors, examples)
+    # Nothing is asked of the last token.
+    nodes = nodes_of(model, [(example.ids[same:-1], ()) for example in examples], prefix.length)
+    rows = [row for row, example in enumerate(examples) for _ in example.learned]
+    columns = [place - 1 - same for example in examples for place in example.learned]
+    places = (torch.tensor(one, device=model.device) for one in (rows, columns))
+    return _cross_entropy(logits_behind(model, prefix, nodes, *places), examples)
+
+
 def target_loss(model: LoadedModel, vectors: Tensor | None, examples: Sequence[Example]) -> Tensor:
     """Mean cross-entropy (nats a token) of what is learned of `examples`, `vectors` (num_virtual_tokens, hidden) before
     each; with no vectors, those of the plain model."""
     batch = lay_out(model, [example.ids for example in examples], vectors, padding="right")
     rows, columns = target_places(batch, [example.learned for example in examples])
     logits, _ = logits_at(model, rows, columns, inputs_embeds=batch.embeds, use_cache=False)
+    return _cross_entropy(logits, examples)
+
+
+def _cross_entropy(logits: Tensor, examples: Sequence[Example]) -> Tensor:
     wanted = torch.tensor([one.ids[place] for one in examples for place in one.learned], device=logits.device)
     return torch.nn.functional.cross_entropy(logits.float(), wanted)
 
@@ -152,10 +203,28 @@ def rate_factor(step: int, steps: int, warmup_steps: int) -> float:
 def batches(
     examples: Sequence[Example], steps: int, batch_size: int, generator: torch.Generator
 ) -> Iterator[list[Example]]:
-    """`steps` batches, from one random order of all examples after another."""
-    queue: list[int] = []
-    for _ in range(steps):
-        while len(queue) < batch_size:
-            queue += torch.randperm(len(examples), generator=generator).tolist()
-        yield [examples[index] for index in queue[:batch_size]]
-        del queue[:batch_size]
+    """`steps` batches, from one random order of all examples after another.
+
+    Up to GROUPED batches are sorted by length together, so that each needs little padding, and then shuffled.
+    """
+    for batch in itertools.islice(_index_batches(examples, batch_size, generator), steps):
+        yield [examples[index] for index in batch]
+
+
+def _index_batches(examples: Sequence[Example], batch_size: int, generator: torch.Generator) -> Iterator[list[int]]:
+    carried: list[int] = []
+    while True:
+        order = torch.randperm(len(examples), generator=generator).tolist()
+        if carried:  # what was left of the order before comes first
+            missing = batch_size - len(carried)
+            carried, order = carried + order[:missing], order[missing:]
+            if len(carried) < batch_size:
+                continue
+            yield carried
+        whole = len(order) - len(order) % batch_size
+        carried = order[whole:]
+        for start in range(0, whole, GROUPED * batch_size):
+            end = min(start + GROUPED * batch_size, whole)
+            window = sorted(order[start:end], key=lambda index: len(examples[index].ids))
+            for place in torch.randperm(len(window) // batch_size, generator=generator).tolist():
+                yield window[place * batch_size : (place + 1) * batch_size]

@@ -1,5 +1,6 @@
 """Tunes a low-rank adapter through PEFT, and lends a model with one in it; the model is as it was afterwards."""
 
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +10,9 @@ import numpy as np
 import torch
 
 from softbench.errors import SpecError, TuningError
-from softbench.methods.tune import MAX_GRADIENT_NORM, batches, encode_examples, rate_factor, target_loss
+from softbench.methods.tune import MAX_GRADIENT_NORM, backward, batches, encode_examples, rate_factor
 from softbench.models import LoadedModel
+from softbench.sharing import can_share
 from softbench.types import Adapter, LoraSettings, OnStep, Prompt
 
 
@@ -27,20 +29,20 @@ def tune_adapter(
     examples = encode_examples(model, prompts, 0)
     losses: list[float] = []
     num_tokens = 0
+    shares = can_share(model)
     with _injected(model, settings, seed):
         trained = {name: one for name, one in model.model.named_parameters() if one.requires_grad}
         optimizer = torch.optim.AdamW(trained.values(), lr=settings.learning_rate, weight_decay=0.0)
         for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * rate_factor(step, settings.steps, settings.warmup_steps)
-            loss = target_loss(model, None, batch)
-            if not torch.isfinite(loss):
-                raise TuningError(f"lora: tuning step {step + 1} of {settings.steps} met a loss of {loss.item()}")
             optimizer.zero_grad()
-            loss.backward()
+            loss = backward(model, None, batch, shares)
+            if not math.isfinite(loss):
+                raise TuningError(f"lora: tuning step {step + 1} of {settings.steps} met a loss of {loss}")
             torch.nn.utils.clip_grad_norm_(trained.values(), MAX_GRADIENT_NORM)
             optimizer.step()
-            losses.append(loss.item())
+            losses.append(loss)
             num_tokens += sum(len(example.ids) for example in batch)
             on_step(losses[-1])
         weights = {name: one.detach().cpu().float().numpy().copy() for name, one in trained.items()}

@@ -3,7 +3,7 @@
 The prefix is BOS, soft prompt and whatever text all prompts begin with. A row that goes on from it is a tree: a trunk,
 then branches that know the trunk and not each other, so that a question's options cost one pass. A token's attention is
 spelt out in a mask from its branch and position; nothing hangs on where in a buffer it lies, so that sliding windows
-are as exact as full attention.
+are as exact as full attention. Tuning shares its prefix in the same way, gradients and all.
 """
 
 import logging
@@ -55,6 +55,48 @@ def read_prefix(model: LoadedModel, ids: Sequence[int], vectors: Tensor | None) 
     cache: Any = DynamicCache()
     _forward(model, cache, attention_masks(model, trunk, positions, trunk, positions), positions, inputs_embeds=embeds)
     return Prefix(length, tuple((layer.keys, layer.values) for layer in cache.layers))
+
+
+def nodes_of(model: LoadedModel, trees: Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]], start: int) -> Nodes:
+    """Trees (a trunk and its branches) as rows, padded on the right, behind `start` places."""
+    rows = [[trunk, *branches] for trunk, branches in trees]
+    width = max(sum(map(len, parts)) for parts in rows)
+    shape = (len(rows), width)
+    ids, positions = torch.full(shape, model.eos_ids[0]), torch.zeros(shape, dtype=torch.long)
+    branches_of = torch.full(shape, PADDING)
+    for row, parts in enumerate(rows):
+        count = sum(map(len, parts))
+        ids[row, :count] = torch.tensor([token for part in parts for token in part])
+        branches_of[row, :count] = torch.tensor([number for number, part in enumerate(parts) for _ in part])
+        firsts = [start, *([start + len(parts[0])] * (len(parts) - 1))]
+        places = [first + place for first, part in zip(firsts, parts, strict=True) for place in range(len(part))]
+        positions[row, :count] = torch.tensor(places)
+    return Nodes(ids.to(model.device), branches_of.to(model.device), positions.to(model.device))
+
+
+def logits_behind(model: LoadedModel, prefix: Prefix, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
+    """Logits at (rows, columns) of `nodes` behind `prefix`, (n, vocab), through which gradients flow to the prefix."""
+    count = nodes.ids.shape[0]
+    cache: Any = Cache(layers=[_layer_of(keys, values, count) for keys, values in prefix.layers])
+    masks, positions = _masks_behind(model, prefix.length, nodes)
+    with torch.no_grad():
+        embeds = model.embed(nodes.ids)
+    return _forward(model, cache, masks, positions, rows, columns, inputs_embeds=embeds)
+
+
+def _layer_of(keys: Tensor, values: Tensor, rows: int) -> Any:
+    layer: Any = DynamicLayer()
+    layer.keys, layer.values = keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)
+    layer.is_initialized = True
+    return layer
+
+
+def _masks_behind(model: LoadedModel, length: int, nodes: Nodes) -> tuple[Any, Tensor]:
+    """Masks for `nodes` behind a prefix of `length`, and the nodes' positions."""
+    before = torch.arange(length, device=model.device).expand(nodes.ids.shape[0], -1)
+    positions = torch.cat([before, nodes.positions], dim=1)
+    branches = torch.cat([torch.zeros_like(before), nodes.branches], dim=1)
+    return attention_masks(model, nodes.branches, nodes.positions, branches, positions), nodes.positions
 
 
 class RowCache:
@@ -193,11 +235,7 @@ def can_share(model: LoadedModel) -> bool:
         try:
             prefix = read_prefix(model, first[:3], None)
             start = prefix.length
-            nodes = Nodes(
-                ids=torch.tensor([[*first[3:], *ends[0], *ends[1]]], device=model.device),
-                branches=torch.tensor([[0, 0, 0, 1, 1, 2]], device=model.device),
-                positions=torch.tensor([[0, 1, 2, 3, 4, 3]], device=model.device) + start,
-            )
+            nodes = nodes_of(model, [(first[3:], ends)], start)
             rows, columns = torch.zeros(2, dtype=torch.long), torch.tensor([4, 5])
             cache = RowCache(model, prefix, 1, start + 6)
             shared = cache.read(nodes, rows.to(model.device), columns.to(model.device))
