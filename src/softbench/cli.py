@@ -109,7 +109,7 @@ def run(
         str | None, typer.Option(help="float32, bfloat16 or auto: bfloat16 where it is native.  [default: auto]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.  [default: auto]")] = None,
-    eval_batch_size: Annotated[int | None, typer.Option(help="Rows a batch in evaluation.  [default: 16]")] = None,
+    eval_batch_size: Annotated[int | None, typer.Option(help="Most rows a batch in evaluation.  [default: 64]")] = None,
     pmi: Annotated[
         bool | None, typer.Option("--pmi", help="Score options without the question, too; twice the work under cf.")
     ] = None,

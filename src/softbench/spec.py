@@ -170,7 +170,7 @@ class Spec(_Strict):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
     engine: Literal["transformers", "fake"] = "transformers"
-    eval_batch_size: Count = 16
+    eval_batch_size: Count = 64
     pmi: bool = False
 
     @property

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import logging
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -30,6 +31,8 @@ _BOUNDARY = 2
 _MAX_TOKENS = 16_384
 _MAX_LOGITS = 1 << 26
 _PREFIXES_KEPT = 2
+# The share of all memory, one in so many, that keys and values of completions may take.
+_CACHE_SHARE = 6
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -221,12 +224,13 @@ class TransformersEngine:
         """Complete all rows, a batch of them at a time; rows that have ended leave, and others come in."""
         slots = prefix.length + max(len(row.context) for row in rows) - num_shared + max_new_tokens
         waiting, live = list(rows), list[_Row]()
+        most = self._most_rows(slots)
         cache: RowCache | None = None
         tokens = torch.zeros(0, dtype=torch.long, device=self._model.device)
         while waiting or live:
             try:
-                if waiting and len(live) <= self._batch_size // 2:
-                    new = waiting[: self._admitted(waiting, num_shared, len(live))]
+                if waiting and len(live) <= most // 2:
+                    new = waiting[: min(most - len(live), max(1, _MAX_TOKENS // (slots - prefix.length)))]
                     joined = RowCache(self._model, prefix, len(new), slots)
                     first = self._first_tokens(joined, new, num_shared)
                     if cache is None:
@@ -244,14 +248,15 @@ class TransformersEngine:
                     self._tokens_read += int(alive.sum())
                     self._note(live, tokens, stop)
             except RuntimeError as error:
-                self._shrink(error)
+                self._shrink(error, most)
+                most = self._batch_size
                 for row in live:
                     row.made.clear()
                     row.ended = None
                 waiting, live, cache, tokens = [*live, *waiting], [], None, tokens[:0]
                 continue
             going = [place for place, row in enumerate(live) if row.ended is None and len(row.made) < max_new_tokens]
-            if not going or len(going) <= len(live) // 2 or (waiting and len(going) <= self._batch_size // 2):
+            if not going or len(going) <= len(live) // 2 or (waiting and len(going) <= most // 2):
                 kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
                 live = [live[place] for place in going]
                 tokens = tokens[kept]
@@ -260,10 +265,13 @@ class TransformersEngine:
             if not live:
                 cache = None
 
-    def _admitted(self, waiting: Sequence[_Row], num_shared: int, num_live: int) -> int:
-        """How many of the waiting come in: as many as there are places for, and as one pass may read."""
-        width = len(waiting[0].context) - num_shared
-        return min(len(waiting), self._batch_size - num_live, max(1, _MAX_TOKENS // width))
+    def _most_rows(self, slots: int) -> int:
+        """How many rows of `slots` tokens may be completed together: their keys and values must leave room for more."""
+        text = self._model.model.config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        a_row = 2 * text.num_hidden_layers * heads * width * self._model.model.dtype.itemsize * slots
+        return max(1, min(self._batch_size, _total_memory(self._model.device) // _CACHE_SHARE // a_row))
 
     def _first_tokens(self, cache: RowCache, rows: Sequence[_Row], num_shared: int) -> Tensor:
         """Read what the rows do not share; the likeliest token behind each."""
@@ -477,3 +485,10 @@ def _height(vectors: Tensor | None) -> int:
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _total_memory(device: torch.device) -> int:
+    """Bytes that the device has in all: what is free at the moment would batch otherwise from run to run."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
