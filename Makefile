@@ -14,7 +14,7 @@ export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
 SOFTBENCH_DATA ?= $(abspath ../shared/data)
 export SOFTBENCH_DATA
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
@@ -32,6 +32,10 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not real_model"
 	$(BIN)/python -m pytest -m real_model
+
+# softbench against PEFT and lm-evaluation-harness: about an hour on two cores.
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.bench --model "$$($(BIN)/python scripts/demo_model.py)" --growth --out $(OUT)/bench.json
 
 $(VENV)/.demo: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)

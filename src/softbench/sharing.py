@@ -7,7 +7,8 @@ are as exact as full attention. Tuning shares its prefix in the same way, gradie
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from softbench.models import LoadedModel
 from softbench.rows import logits_at
 
+_SHORT = 256
 PADDING = -1
 """The branch of a place that holds no token. The trunk and the prefix are branch 0."""
 
@@ -246,6 +248,24 @@ def can_share(model: LoadedModel) -> bool:
     # Above what rounding does, below what another input does.
     allowed = (0.02 if model.model.dtype == torch.bfloat16 else 1e-4) * float(wanted.std())
     return float((wanted - shared.float()).abs().mean()) <= allowed
+
+
+@contextmanager
+def attention_for_tuning(model: LoadedModel, longest: int) -> Iterator[None]:
+    """While this lasts, attention is computed as is fastest for rows of up to `longest` tokens, there and back.
+
+    On CPUs the fused kernel's backward pass takes longer than plain matrix products where rows are short; measured in
+    docs/performance.md.
+    """
+    before = model.model.config._attn_implementation
+    plain = before == "sdpa" and model.device.type == "cpu" and longest <= _SHORT
+    if plain:
+        model.model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        if plain:
+            model.model.set_attn_implementation(before)
 
 
 def _forward(

@@ -270,7 +270,7 @@ class TransformersEngine:
         text = self._model.model.config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        a_row = 2 * text.num_hidden_layers * heads * width * self._model.model.dtype.itemsize * slots
+        a_row: int = 2 * text.num_hidden_layers * heads * width * self._model.model.dtype.itemsize * slots
         return max(1, min(self._batch_size, _total_memory(self._model.device) // _CACHE_SHARE // a_row))
 
     def _first_tokens(self, cache: RowCache, rows: Sequence[_Row], num_shared: int) -> Tensor:

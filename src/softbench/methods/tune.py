@@ -16,7 +16,7 @@ from torch import Tensor
 from softbench.errors import TuningError
 from softbench.models import LoadedModel
 from softbench.rows import check_length, encode, encode_pairs, lay_out, logits_at, target_places, token_spans
-from softbench.sharing import can_share, logits_behind, nodes_of, read_prefix
+from softbench.sharing import attention_for_tuning, can_share, logits_behind, nodes_of, read_prefix
 from softbench.types import Checkpoint, LossOn, OnStep, Prompt, SoftPrompt, TuneResult, TuneSettings, Until
 
 MAX_GRADIENT_NORM = 1.0
@@ -55,24 +55,25 @@ def tune(
             kept[len(losses)] = Checkpoint(_as_array(vectors), num_tokens, time.perf_counter() - started)
 
     keep()
-    for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
-        for group in optimizer.param_groups:
-            group["lr"] = peak_rate * rate_factor(step, settings.steps, settings.warmup_steps)
-        optimizer.zero_grad()
-        loss = backward(model, vectors, batch, shares)
-        if not math.isfinite(loss):
-            raise TuningError(
-                f"tuning step {step + 1} of {settings.steps} met a loss of {loss}; try a lower --learning-rate "
-                f"than {settings.learning_rate} or --dtype float32"
-            )
-        torch.nn.utils.clip_grad_norm_([vectors], MAX_GRADIENT_NORM)
-        optimizer.step()
-        losses.append(loss)
-        num_tokens += sum(len(example.ids) for example in batch)
-        keep()
-        on_step(losses[-1])
-        if until is not None and until(len(losses), SoftPrompt(_as_array(vectors), {})):
-            break
+    with attention_for_tuning(model, max(len(example.ids) for example in examples)):
+        for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
+            for group in optimizer.param_groups:
+                group["lr"] = peak_rate * rate_factor(step, settings.steps, settings.warmup_steps)
+            optimizer.zero_grad()
+            loss = backward(model, vectors, batch, shares)
+            if not math.isfinite(loss):
+                raise TuningError(
+                    f"tuning step {step + 1} of {settings.steps} met a loss of {loss}; try a lower --learning-rate "
+                    f"than {settings.learning_rate} or --dtype float32"
+                )
+            torch.nn.utils.clip_grad_norm_([vectors], MAX_GRADIENT_NORM)
+            optimizer.step()
+            losses.append(loss)
+            num_tokens += sum(len(example.ids) for example in batch)
+            keep()
+            on_step(losses[-1])
+            if until is not None and until(len(losses), SoftPrompt(_as_array(vectors), {})):
+                break
     return TuneResult(
         soft_prompt=SoftPrompt(_as_array(vectors), {}),
         losses=tuple(losses),
