@@ -161,7 +161,7 @@ def run(
 
     from softbench import pipeline
     from softbench.report.progress import make_progress
-    from softbench.report.table import WIDE, results_tables, warnings
+    from softbench.report.table import WIDE, results_tables, seed_notes, warnings
 
     console = Console(stderr=True)
     try:
@@ -175,7 +175,7 @@ def run(
     for table in results_tables(results, out.width):
         out.print(table)
         out.print()
-    for line in warnings(results):
+    for line in [*warnings(results), *seed_notes(results)]:
         out.print(Text(f"note: {line}"), soft_wrap=True)
     for result in results:
         out.print(Text(f"results: {result.path}"), soft_wrap=True)

@@ -74,6 +74,7 @@ def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> 
         "gold": sample.gold,
         "reasoning": sample.reasoning,
         "group": sample.group,
+        "cluster": sample.cluster,
     }
     responses: list[Any] = [] if completion is None else [[completion.text]]
     responses += [[[score.logprob, score.is_greedy]] for score in record.choice_scores]
@@ -149,6 +150,7 @@ def _record(line: dict[str, Any]) -> Record:
         doc["gold"],
         doc["reasoning"],
         doc["group"],
+        doc.get("cluster", ""),
     )
     continuations = tuple(argument["arg_1"] for argument in arguments_of_choices)
     return Record(

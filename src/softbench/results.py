@@ -16,12 +16,16 @@ from softbench.spec import Spec
 from softbench.stats import (
     chance,
     chance_corrected,
+    clustered_stderrs,
     format_gap,
     groups_of,
     knowledge_bounds,
     letter_shares,
     macro_average,
+    spread_over_seeds,
 )
+from softbench.stats.estimate import OUTCOMES
+from softbench.stats.variance import Spread
 from softbench.tasks import Task, TaskData, samples_hash
 from softbench.types import Estimate, ModelInfo, Record, Sample, Split
 
@@ -116,6 +120,7 @@ def results_dict(info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: f
             },
             "tasks": {name: _task_block(of_task[0]) for name, of_task in by_task.items()},
             "jobs": [_job_block(job) for job in jobs],
+            "seeds": [asdict(one) for one in seed_spreads(jobs)],
         },
     }
 
@@ -193,11 +198,40 @@ def _job_block(job: JobResult) -> dict[str, Any]:
             if "accuracy" in name and guessing is not None
         },
         "letters": {letter: {"chosen": one, "right": other} for letter, (one, other) in letters.items()},
+        "clustered_stderr": clustered_stderrs(job.records),
         "statuses": _statuses(job.records),
         **_group_block(job),
         "cost": dict(job.cost),
         "files": job.folder.name,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSpread:
+    """How a score of one method on one task spreads over its seeds, beside what other samples would do."""
+
+    task: str
+    method: str
+    metric: str
+    spread: Spread
+
+
+def seed_spreads(jobs: Sequence[JobResult]) -> list[SeedSpread]:
+    """A SeedSpread for each method that was run with several seeds, and each of its scores."""
+    grouped: dict[tuple[str, str], list[JobResult]] = {}
+    for job in jobs:
+        if job.seed is not None:
+            grouped.setdefault((job.task.name, job.label.removesuffix(f":seed={job.seed}")), []).append(job)
+    found = []
+    for (task, method), of_method in grouped.items():
+        if len(of_method) < 2:
+            continue
+        for metric, outcome in OUTCOMES.items():
+            by_seed = [[outcome(record) for record in job.records] for job in of_method]
+            known = [[bool(value) for value in of_seed if value is not None] for of_seed in by_seed]
+            if all(known) and [len(one) for one in known] == [len(one) for one in by_seed]:
+                found.append(SeedSpread(task, method, metric, spread_over_seeds(known)))
+    return found
 
 
 def _group_block(job: JobResult) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Sample:
     `answers` holds every accepted answer, the one used as tuning target first. A multiple-choice sample has its options
     in `choices` and the index of the right one in `gold`; an open one has none and `gold` is None. `reasoning` is the
     worked solution that comes before the answer in a target, and `group` the part of the benchmark (MMLU's subject).
+    Samples of one `cluster` (of questions on one passage, or of one subject) are not independent of each other.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Sample:
     gold: int | None = None
     reasoning: str = ""
     group: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

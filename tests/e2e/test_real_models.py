@@ -89,6 +89,73 @@ def plain_accuracy(model: LoadedModel) -> float:
     return sum(right) / len(right)
 
 
+@pytest.fixture(scope="module")
+def training_run(gemma: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three checkpoints of a made-up training run: Gemma's weights with ever less noise in them."""
+    model = load(gemma, "bfloat16")
+    generator = torch.Generator().manual_seed(0)
+    folders = []
+    for step, noise in ((100, 0.8), (200, 0.3), (300, 0.0)):
+        folder = tmp_path_factory.mktemp("checkpoints") / f"noisy-step{step}"
+        state = {
+            name: (one + noise * one.float().std() * torch.randn(one.shape, generator=generator)).to(one.dtype)
+            for name, one in model.model.state_dict().items()
+            if name != "lm_head.weight"
+        }
+        model.model.save_pretrained(folder, state_dict=state)
+        model.tokenizer.save_pretrained(folder)
+        folders.append(folder)
+    return folders
+
+
+def invoke(*arguments: str) -> Any:
+    """What a command prints with --json."""
+    done = subprocess.run(
+        [sys.executable, "-m", "softbench", *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_reading_command_on_real_records(training_run: list[Path], tmp_path: Path) -> None:
+    """compare, curve, track, rank and score over records that real weights made."""
+    models = [part for folder in training_run for part in ("--model", str(folder))]
+    settings = ["--tasks", "capitals,elements", "--limit", "24", "--steps", "20", "--checkpoints", "0,10"]
+    command = [sys.executable, "-m", "softbench", "run", *models, *settings, "--output-path", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    last = str(tmp_path / "noisy-step300")
+
+    compared = invoke("compare", f"{last}@zero_shot", f"{last}@soft_prompt")
+    assert [one["task"] for one in compared] == ["capitals", "elements"]
+    capitals = compared[0]
+    assert capitals["format_following"]["value"] > 0.8
+    assert sum(part["value"] for part in capitals["by_item"].values()) == pytest.approx(capitals["accuracy"]["value"])
+    assert capitals["by_item"]["unlocked"]["value"] > capitals["by_item"]["new"]["value"]
+
+    curve = invoke("curve", last)[0]
+    assert (curve["steps"], curve["samples"]) == ([0, 10, 20], [0, 80, 160])
+    following = [one["value"] for one in curve["metrics"]["format_following"]]
+    assert following[0] < 0.1
+    assert following[-1] > 0.8
+
+    tracks = {(one["task"], one["method"]): one for one in invoke("track", str(tmp_path))}
+    track = tracks["capitals", "few_shot"]["runs"]["noisy"]
+    assert track["steps"] == [100, 200, 300]
+    scores = [one["value"] for one in track["scores"]]
+    assert scores[0] < 0.2 < scores[-1]
+    assert track["monotonicity"] > 0.8
+
+    runs = [str(tmp_path / folder.name) for folder in training_run]
+    ranking = invoke("rank", *runs, *(part for run in runs for part in ("--post", run)), "--post-method", "few_shot")
+    assert ranking["tasks"] == ["capitals", "elements"]
+    assert ranking["agreements"]["few_shot"]["kendall_tau"]["estimate"]["value"] > 0.5
+    assert ranking["agreements"]["zero_shot"]["kendall_tau"]["estimate"]["value"] is None  # all at 0: no order
+
+    scored = invoke("score", last, "--parse")
+    assert all(one["changed"] == 0 for one in scored)
+
+
 @pytest.mark.parametrize(("formulation", "least"), [("mcf", 0.95), ("generation", 0.9)])
 def test_arc_easy_learns_its_form(formulation: str, least: float, gemma: Path, tmp_path: Path, data_dir: Path) -> None:
     arguments = ["--tasks", f"arc_easy:{formulation}", "--methods", "zero_shot,soft_prompt", "--limit", "100"]

@@ -17,6 +17,7 @@ from softbench.files import safe_name
 from softbench.pipeline import Job, make_record, run, shot_pool
 from softbench.records import RecordFile, read_records, record_to_line
 from softbench.report.progress import LineProgress
+from softbench.report.table import seed_notes
 from softbench.results import JobResult, Results
 from softbench.spec import Spec, ZeroShotSpec, read_spec
 from softbench.tasks import get_task, load_data
@@ -357,3 +358,33 @@ def test_a_hostile_model_name_stays_inside(tmp_path: Path) -> None:
     assert results.path.resolve().is_relative_to(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_are_set_beside_samples(tmp_path: Path) -> None:
+    [results] = run(spec_of(tmp_path, seeds=[0, 1, 2], limit=40), QUIET)
+    found = {(one["method"], one["metric"]): one["spread"] for one in softbench_block(results)["seeds"]}
+    assert {method for method, _ in found} == {"few_shot", "soft_prompt"}
+    spread = found["soft_prompt", "accuracy"]
+    assert spread["num_seeds"] == 3
+    assert spread["between_seeds"] >= 0
+    assert spread["sampling"] == pytest.approx((spread["mean"] * (1 - spread["mean"]) / 40) ** 0.5)
+    notes = seed_notes([results])
+    assert len(notes) == 4
+    assert "soft_prompt: accuracy over 3 seeds" in notes[-1]
+    [alone] = run(spec_of(tmp_path / "one", limit=5), QUIET)
+    assert softbench_block(alone)["seeds"] == []
+
+
+def softbench_block(results: Results) -> Any:
+    return json.loads(results.path.read_text(encoding="utf-8"))["softbench"]
+
+
+def test_questions_on_one_passage_are_clustered(tmp_path: Path, data_dir: Path) -> None:
+    [results] = run(spec_of(tmp_path, tasks=["boolq"], data_dir=data_dir, methods=["majority"], limit=2000), QUIET)
+    clusters = {record.sample.cluster for record in results.jobs[0].records}
+    assert 500 < len(clusters) < 2000
+    errors = softbench_block(results)["jobs"][0]["clustered_stderr"]
+    plain = results.jobs[0].metrics["accuracy"].stderr
+    assert plain is not None
+    assert errors["accuracy"] == pytest.approx(plain, rel=0.3)
+    assert errors["accuracy"] != plain

@@ -1,8 +1,12 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
 
+from softbench.stats import clustered_stderrs
 from softbench.stats.variance import clustered_stderr, spread_over_seeds
+from tests.unit.test_ranking import made_run
 
 
 def test_a_clustered_error_is_that_of_statsmodels() -> None:
@@ -40,3 +44,19 @@ def test_seeds_and_samples_are_told_apart() -> None:
     assert spread_over_seeds([[True, False]]).between_seeds is None
     with pytest.raises(ValueError, match="no seed with a sample"):
         spread_over_seeds([])
+
+
+def test_shares_have_clustered_errors_where_samples_share_a_passage() -> None:
+    base = made_run("m", {"soft": 0.5}, n=60)[0].records
+    assert clustered_stderrs(base) == {}
+    passages = [
+        dataclasses.replace(one, sample=dataclasses.replace(one.sample, cluster=str(place // 3)))
+        for place, one in enumerate(base)
+    ]
+    found = clustered_stderrs(passages)
+    wanted = clustered_stderr([float(bool(one.correct)) for one in base], [place // 3 for place in range(60)])
+    assert found["accuracy"] == pytest.approx(wanted)
+    assert found["format_following"] == 0.0
+    assert set(found) == {"accuracy", "format_following"}  # nothing else was asked
+    alone = [dataclasses.replace(one, sample=dataclasses.replace(one.sample, cluster=one.sample.id)) for one in base]
+    assert clustered_stderrs(alone) == {}

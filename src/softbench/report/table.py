@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from softbench.results import JobResult, Results
+from softbench.results import JobResult, Results, seed_spreads
 from softbench.types import Estimate, Status
 
 WIDE = 164
@@ -94,6 +94,22 @@ def warnings(results: Iterable[Results]) -> list[str]:
             lines.append(
                 f"{result.info.name}, {job.task.name}, {method_name(job)}: {100 * following:.1f} % of completions have "
                 f"the form {job.task.answer_format.template!r}; some that do not: {said}"
+            )
+    return lines
+
+
+def seed_notes(results: Iterable[Results]) -> list[str]:
+    """A line for each method with several seeds: how sure the method is beside how sure the test set is."""
+    lines = []
+    for result in results:
+        for one in seed_spreads(result.jobs):
+            spread = one.spread
+            if one.metric not in ("accuracy", "format_following") or spread.between_seeds is None:
+                continue
+            lines.append(
+                f"{result.info.name}, {one.task}, {one.method}: {one.metric} over {spread.num_seeds} seeds "
+                f"{100 * spread.mean:.1f} %, a seed's deviation {100 * spread.between_seeds:.1f} points, the samples' "
+                f"{100 * spread.sampling:.1f}"
             )
     return lines
 

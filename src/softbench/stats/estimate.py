@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 
 from softbench.answer_kinds import LETTERS, SHORT_TEXT
+from softbench.stats.variance import clustered_stderr
 from softbench.types import ChoiceNorm, Estimate, Record, Status
 
 CONFIDENCE = 0.95
@@ -124,6 +125,22 @@ def letter_shares(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
     return {LETTERS[place]: (chosen[place] / total, gold[place] / total) for place in sorted(chosen | gold)}
 
 
+def clustered_stderrs(records: Sequence[Record]) -> dict[str, float | None]:
+    """Standard errors of the shares among METRICS where samples hang together (a passage, a subject).
+
+    Empty where every sample stands for itself, so that the plain ones hold.
+    """
+    clusters = {record.sample.cluster for record in records}
+    if clusters == {""} or len(clusters) == len(records):
+        return {}
+    found = {}
+    for name, outcome in OUTCOMES.items():
+        known = [(value, record.sample.cluster) for record in records if (value := outcome(record)) is not None]
+        if known:
+            found[name] = clustered_stderr([float(value) for value, _ in known], [cluster for _, cluster in known])
+    return found
+
+
 def groups_of(records: Sequence[Record]) -> dict[str, dict[str, Estimate]]:
     """The metrics of each group of samples (MMLU's subjects) by name; empty where samples have no groups."""
     by_group: dict[str, list[Record]] = {}
@@ -197,6 +214,14 @@ def wilson(successes: int, n: int) -> Estimate:
     stderr = math.sqrt(p * (1 - p) / (n - 1)) if n > 1 else None  # lm-evaluation-harness's
     return Estimate(p, float(interval.low), float(interval.high), n, stderr)
 
+
+OUTCOMES: dict[str, Callable[[Record], bool | None]] = {
+    "format_following": lambda record: None if record.status is None else record.status is Status.OK,
+    "accuracy": lambda record: record.correct,
+    "lenient_accuracy": lambda record: record.lenient_correct,
+    "choice_accuracy_raw": lambda record: record.choice_correct.get("raw"),
+}
+"""What became of one sample, None where it was not asked for: the shares among METRICS that are over all samples."""
 
 METRICS: dict[str, Callable[[Sequence[Record]], Estimate]] = {
     "format_following": format_following,

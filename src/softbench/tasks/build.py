@@ -100,7 +100,7 @@ def _kind_name(definition: Definition) -> str:
 
 def _check_templates(definition: Definition) -> None:
     """Raise TaskError where a template or an expression is not Jinja."""
-    for key in ("question", "options", "gold", "answers", "reasoning", "id", "group"):
+    for key in ("question", "options", "gold", "answers", "reasoning", "id", "group", "cluster"):
         source = getattr(definition, key)
         if source is None:
             continue

@@ -7,7 +7,7 @@
     gold: answer
 
 `question` is a Jinja template of a row; the other keys that speak of a row (`options`, `gold`, `answers`, `reasoning`,
-`id`, `group`) are Jinja expressions. Both run in Jinja's sandbox. docs/tasks.md describes every key.
+`id`, `group`, `cluster`) are Jinja expressions. Both run in Jinja's sandbox. docs/tasks.md describes every key.
 """
 
 import functools
@@ -68,6 +68,7 @@ class Definition(_Strict):
     same_if: tuple[str, ...] = ()
     id: str | None = None
     group: str | None = None
+    cluster: str | None = None
     kind: Literal["number", "short_text", "yes_no"] | None = None
     pattern: str | None = None
     formulations: tuple[Formulation, ...] = ()

@@ -97,9 +97,10 @@ def _sample(definition: Definition, formulation: Formulation, kind: AnswerKind, 
         solution = "" if definition.reasoning is None else str(evaluate(definition.reasoning, row))
         reasoning = "\n".join(line.strip() for line in solution.splitlines() if line.strip())
         group = "" if definition.group is None else str(evaluate(definition.group, row))
+        cluster = group if definition.cluster is None else _short_hash(str(evaluate(definition.cluster, row)))
         if definition.options is None or definition.gold is None:
             answers = _answers(definition.answers or "", kind, row)
-            return Sample(sample_id, fields, answers, (), None, reasoning, group)
+            return Sample(sample_id, fields, answers, (), None, reasoning, group, cluster)
         # One line an option: a completion ends with its line.
         options = [" ".join(str(one).split()) for one in _listed(evaluate(definition.options, row))]
         if not all(options):
@@ -112,7 +113,7 @@ def _sample(definition: Definition, formulation: Formulation, kind: AnswerKind, 
         order = sorted(range(len(options)), key=lambda i: hashlib.sha256(f"{salt} {i}".encode()).hexdigest())
         options, gold = [options[index] for index in order], order.index(gold)
     answer = LETTERS[gold] if formulation == "mcf" else kind.write(options[gold])
-    return Sample(sample_id, fields, (answer,), tuple(options), gold, reasoning, group)
+    return Sample(sample_id, fields, (answer,), tuple(options), gold, reasoning, group, cluster)
 
 
 def _answers(source: str, kind: AnswerKind, row: Row) -> tuple[str, ...]:
@@ -140,6 +141,11 @@ def gold_index(value: object, options: Sequence[str]) -> int:
     if len(found) != 1 or not 0 <= min(found) < len(options):
         raise ValueError(f"gold {value!r} must be one option's place (from 0 to {len(options) - 1}), letter or text")
     return found.pop()
+
+
+def _short_hash(text: str) -> str:
+    """A name for a long text, such as a passage."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _listed(value: object) -> list[object]:
