@@ -88,6 +88,9 @@ def run(
     early_stop: Annotated[
         bool | None, typer.Option("--early-stop", help="End tuning when the form is learned, on held-out tuning data.")
     ] = None,
+    gradient_checkpointing: Annotated[
+        bool | None, typer.Option("--gradient-checkpointing", help="Tune in less memory and more time.")
+    ] = None,
     soft_prompt: Annotated[
         Path | None, typer.Option(help="Folder of a soft prompt tuned before, to evaluate as loaded_prompt.")
     ] = None,
@@ -151,6 +154,7 @@ def run(
         "steps": steps,
         "checkpoints": _numbers("--checkpoints", checkpoints),
         "early_stop": early_stop,
+        "gradient_checkpointing": gradient_checkpointing,
         "soft_prompt": soft_prompt,
         "pmi": pmi,
         "batch_size": batch_size,

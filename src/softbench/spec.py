@@ -76,6 +76,7 @@ class _Tuned(_Strict):
     learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
     warmup_steps: int = Field(5, ge=0, strict=True)
     init: Literal["text", "vocab"] = "text"
+    gradient_checkpointing: bool = False
 
 
 class SoftPromptSpec(_Tuned):

@@ -191,7 +191,8 @@ class TuneSettings:
     """How a soft prompt is tuned. `learning_rate` is in units of the RMS of the model's input embeddings.
 
     `loss_on`: all tokens of a target, or those alone that carry none of the answer's content. `checkpoints` are the
-    steps after which the vectors are kept, 0 being the start.
+    steps after which the vectors are kept, 0 being the start. With `gradient_checkpointing` a layer's activations are
+    made again on the way back: less memory, more time.
     """
 
     num_virtual_tokens: int
@@ -202,6 +203,7 @@ class TuneSettings:
     init: Literal["text", "vocab"]
     loss_on: LossOn = "target"
     checkpoints: tuple[int, ...] = ()
+    gradient_checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The real command on the real base model, and figures that others measured on the same weights."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import torch
 from scripts.demo_model import SHA256, demo_model
 from softbench.engines.transformers import TransformersEngine
 from softbench.models import LoadedModel, load_model
+from softbench.pipeline import num_shared
 from softbench.tasks import get_task, load_data, render_prompt
 from softbench.types import ChoiceScore, Prompt, Sample
 
@@ -213,6 +215,30 @@ def test_log_likelihoods_are_those_of_a_plain_forward_pass(
             wanted = sum(float(logprobs[place - 1, ids[0, place]]) for place in range(start, ids.shape[1]))
             assert score.logprob == pytest.approx(wanted, abs=1e-3)
             assert score.num_tokens == ids.shape[1] - start
+
+
+@pytest.mark.parametrize("name", ["gemma", "smollm2"])
+def test_shared_prefixes_are_exact_beyond_the_sliding_window(
+    name: str, request: pytest.FixtureRequest, data_dir: Path
+) -> None:
+    """Prompts of over 512 tokens, Gemma's window, five shots of which are read once."""
+    model = load(request.getfixturevalue(name), "float32")
+    task = get_task("arc_easy:mcf")
+    data = load_data(task, data_dir)
+    shots = sorted(data.tune, key=lambda sample: -len(str(sample.fields)))[:5]
+    prompts = [render_prompt(task, sample, shots) for sample in data.test[:4]]
+    shared = num_shared([prompt.text for prompt in prompts])
+    hinted = [dataclasses.replace(prompt, num_shared=shared) for prompt in prompts]
+    assert min(len(model.tokenizer(prompt.text).input_ids) for prompt in prompts) > 560
+    plain = TransformersEngine(model, 4)
+    plain._shares = False
+    engine = TransformersEngine(model, 4)
+    for mine, theirs in zip(engine.score_choices(hinted, None), plain.score_choices(prompts, None), strict=True):
+        logprobs = [[one.logprob for one in scores.options] for scores in (mine, theirs)]
+        assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
+        assert mine.answer_mass == pytest.approx(theirs.answer_mass, abs=1e-4)
+    assert engine.generate(hinted, None, 12, ("\n",)) == plain.generate(prompts, None, 12, ("\n",))
+    assert engine.tokens_read < plain.tokens_read / 3
 
 
 def cloze(data_dir: Path, count: int) -> tuple[Sequence[Sample], list[Prompt]]:

@@ -255,3 +255,31 @@ def test_fewer_examples_than_a_batch_are_seen_again() -> None:
     assert [len(batch) for batch in made] == [8] * 4
     seen = [one.ids[0] for batch in made for one in batch]
     assert [sorted(seen[start : start + 3]) for start in range(0, 30, 3)] == [[0, 1, 2]] * 10
+
+
+def test_gradient_checkpointing_tunes_the_same_vectors(tiny_model: LoadedModel) -> None:
+    plain = run(tiny_model)
+    checkpointed = run(tiny_model, dataclasses.replace(SETTINGS, gradient_checkpointing=True))
+    assert checkpointed.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert not any(module.training for module in tiny_model.model.modules())
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in tiny_model.model.modules())
+
+
+def test_gradient_checkpointing_computes_layers_again(
+    tiny: Callable[[str], LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("llama")
+    calls: list[bool] = []
+    layer = model.model.model.layers[0].mlp
+    hook = layer.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    settings = dataclasses.replace(SETTINGS, steps=1)
+    run(model, settings)
+    once = sum(calls)
+    calls.clear()
+    run(model, dataclasses.replace(settings, gradient_checkpointing=True))
+    hook.remove()
+    assert once == 2  # the prefix, then the rows
+    assert sum(calls) == 2  # the rows, then the rows again
+    monkeypatch.setattr(tuning, "GradientCheckpointingLayer", str)
+    with pytest.raises(TuningError, match="llama has no layers that could be computed again; drop gradient"):
+        run(model, dataclasses.replace(settings, gradient_checkpointing=True))

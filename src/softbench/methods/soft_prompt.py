@@ -35,6 +35,7 @@ class SoftPromptTuning(Method):
     options: Options = "given"
     checkpoints: tuple[int, ...] = ()
     early_stop: bool = False
+    gradient_checkpointing: bool = False
     random_weights: bool = False
 
     @property
@@ -53,6 +54,7 @@ class SoftPromptTuning(Method):
             init=self.init,
             loss_on=self.loss_on,
             checkpoints=tuple(step for step in self.checkpoints if step < self.steps),
+            gradient_checkpointing=self.gradient_checkpointing,
         )
         prompts, until = materials.tune_prompts, None
         if self.early_stop:

@@ -3,15 +3,20 @@
 The recipe (initialisation, optimizer, schedule) is softbench's own: docs/learning_rate.md tells how it was chosen.
 """
 
+import functools
 import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from softbench.errors import TuningError
 from softbench.models import LoadedModel
@@ -42,7 +47,8 @@ def tune(
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
     examples = encode_examples(model, prompts, settings.num_virtual_tokens, settings.loss_on)
-    shares = can_share(model)
+    # A layer that is computed again can't fill a cache a second time.
+    shares = can_share(model) and not settings.gradient_checkpointing
     vectors = initial_vectors(model, init_text, settings, generator).requires_grad_()
     peak_rate = settings.learning_rate * model.embedding_rms
     optimizer = torch.optim.Adam([vectors], lr=peak_rate)
@@ -55,7 +61,9 @@ def tune(
             kept[len(losses)] = Checkpoint(_as_array(vectors), num_tokens, time.perf_counter() - started)
 
     keep()
-    with attention_for_tuning(model, max(len(example.ids) for example in examples)):
+    longest = max(len(example.ids) for example in examples)
+    layers = checkpointed(model) if settings.gradient_checkpointing else nullcontext()
+    with layers, attention_for_tuning(model, longest):
         for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
             for group in optimizer.param_groups:
                 group["lr"] = peak_rate * rate_factor(step, settings.steps, settings.warmup_steps)
@@ -82,6 +90,26 @@ def tune(
         seconds=time.perf_counter() - started,
         checkpoints=kept,
     )
+
+
+@contextmanager
+def checkpointed(model: LoadedModel) -> Iterator[None]:
+    """While this lasts, each layer keeps its inputs alone and is computed again on the way back.
+
+    Raises TuningError where the architecture does not offer it.
+    """
+    layers: list[Any] = [one for one in model.model.modules() if isinstance(one, GradientCheckpointingLayer)]
+    if not layers:
+        raise TuningError(f"{model.info.name} has no layers that could be computed again; drop gradient checkpointing")
+    checkpoint = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+    try:
+        for layer in layers:
+            # Layers do it in training mode alone. What is inside them stays as it is: no dropout.
+            layer.gradient_checkpointing, layer._gradient_checkpointing_func, layer.training = True, checkpoint, True
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing, layer.training = False, False
 
 
 def _as_array(vectors: Tensor) -> np.typing.NDArray[np.float32]:
