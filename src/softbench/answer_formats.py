@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
 from softbench.errors import TaskError, did_you_mean
 
-_GROUP = "softbench_answer"
+ANSWER_GROUP = "softbench_answer"
 
 
 class AnswerForm(Protocol):
@@ -140,7 +140,7 @@ class AnswerFormat:
         open_ended = self.template.endswith("{answer}") and not self.reasoning
         if match is None or (not open_ended and len(self.find_all(text, choices)) > 1):
             return None
-        answer = self._unquote(match[_GROUP])
+        answer = self._unquote(match[ANSWER_GROUP])
         return answer if answer is not None and self.render(answer) == form else None
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
@@ -156,7 +156,7 @@ class AnswerFormat:
             end = "" if after else r"(?=\s*(?:\n|$))" if self.kind.fills_its_line else r"(?!\w)"
             bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + end
             matches = list(re.finditer(bounded, text))
-        unquoted = [self._unquote(match[_GROUP]) for match in matches if match]
+        unquoted = [self._unquote(match[ANSWER_GROUP]) for match in matches if match]
         return [one for one in unquoted if one is not None]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
@@ -184,7 +184,7 @@ class AnswerFormat:
         before, after = self.template.split("{answer}")
         answer = self.kind.pattern([self._quote(choice) for choice in choices])
         # A named group: the answer's own pattern, a user's perhaps, may have groups.
-        return f"{re.escape(before)}(?P<{_GROUP}>{answer}){re.escape(after)}"
+        return f"{re.escape(before)}(?P<{ANSWER_GROUP}>{answer}){re.escape(after)}"
 
     def _quote(self, answer: str) -> str:
         return json.dumps(answer, ensure_ascii=False)[1:-1] if self.quoting == "json" else answer

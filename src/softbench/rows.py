@@ -3,7 +3,7 @@
 Tuning and evaluation share this module, so that a soft prompt is scored in exactly the layout that it was tuned in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -137,14 +137,18 @@ def totals_and_likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
 
     A few rows at a time, which fit a processor's cache: over all at once each of the passes goes to memory.
     """
-    size = 4 if logits.device.type == "cpu" else max(1, len(logits))
-    totals = logits.new_empty(len(logits), dtype=torch.float32)
-    likeliest = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    for start in range(0, len(logits), size):
-        part = logits[start : start + size].float()
-        totals[start : start + size] = part.logsumexp(dim=-1)
-        likeliest[start : start + size] = part.argmax(dim=-1)
-    return totals, likeliest
+    parts = [(part.logsumexp(dim=-1), part.argmax(dim=-1)) for part in _a_few_rows_each(logits)]
+    return torch.cat([totals for totals, _ in parts]), torch.cat([likeliest for _, likeliest in parts])
+
+
+def likeliest_tokens(logits: Tensor) -> Tensor:
+    """The likeliest token of each row of logits (n, vocab): (n,)."""
+    return torch.cat([part.argmax(dim=-1) for part in _a_few_rows_each(logits)])
+
+
+def _a_few_rows_each(logits: Tensor) -> Iterator[Tensor]:
+    size = 4 if logits.device.type == "cpu" else len(logits)
+    return (part.float() for part in logits.split(size))
 
 
 def target_places(batch: Batch, places: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,16 @@ from torch import Tensor
 
 from softbench.errors import ModelError, SoftPromptError
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at, totals_and_likeliest
+from softbench.rows import (
+    check_length,
+    encode,
+    encode_contexts,
+    encode_pairs,
+    lay_out,
+    likeliest_tokens,
+    logits_at,
+    totals_and_likeliest,
+)
 from softbench.sharing import Prefix, RowCache, can_share, nodes_of, read_prefix
 from softbench.types import ChoiceScore, ChoiceScores, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
@@ -31,6 +40,8 @@ _BOUNDARY = 2
 _MAX_TOKENS = 16_384
 _MAX_LOGITS = 1 << 26
 _PREFIXES_KEPT = 2
+# Rows at least so long against the longest are read with it; and others, too, up to so many tokens.
+_ALIKE, _WORTH_A_PASS = 0.8, 512
 # The share of all memory, one in so many, that keys and values of completions may take.
 _CACHE_SHARE = 6
 
@@ -229,8 +240,9 @@ class TransformersEngine:
         tokens = torch.zeros(0, dtype=torch.long, device=self._model.device)
         while waiting or live:
             try:
-                if waiting and len(live) <= most // 2:
-                    new = waiting[: min(most - len(live), max(1, _MAX_TOKENS // (slots - prefix.length)))]
+                if waiting and len(live) <= most * 3 // 4:
+                    widths = [len(row.context) - num_shared for row in waiting[: most - len(live)]]
+                    new = waiting[: _together(widths, _MAX_TOKENS)]
                     joined = RowCache(self._model, prefix, len(new), slots)
                     first = self._first_tokens(joined, new, num_shared)
                     if cache is None:
@@ -244,7 +256,7 @@ class TransformersEngine:
                 else:
                     assert cache is not None  # whoever lives has come in
                     alive = torch.tensor([row.ended is None for row in live], device=tokens.device)
-                    tokens = totals_and_likeliest(cache.step(tokens, alive))[1]
+                    tokens = likeliest_tokens(cache.step(tokens, alive))
                     self._tokens_read += int(alive.sum())
                     self._note(live, tokens, stop)
             except RuntimeError as error:
@@ -256,7 +268,8 @@ class TransformersEngine:
                 waiting, live, cache, tokens = [*live, *waiting], [], None, tokens[:0]
                 continue
             going = [place for place, row in enumerate(live) if row.ended is None and len(row.made) < max_new_tokens]
-            if not going or len(going) <= len(live) // 2 or (waiting and len(going) <= most // 2):
+            # Rows that have ended cost as much as others, and to move the others takes less than a step.
+            if len(live) - len(going) >= max(1, len(live) // 8):
                 kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
                 live = [live[place] for place in going]
                 tokens = tokens[kept]
@@ -280,7 +293,7 @@ class TransformersEngine:
         self._tokens_read += sum(map(len, texts))
         every = torch.arange(len(rows), device=self._model.device)
         last = torch.tensor([len(text) - 1 for text in texts], device=self._model.device)
-        return totals_and_likeliest(cache.read(nodes, every, last))[1]
+        return likeliest_tokens(cache.read(nodes, every, last))
 
     def _complete_plain(
         self, vectors: Tensor | None, max_new_tokens: int, stop: Sequence[str], rows: Sequence[_Row]
@@ -299,7 +312,7 @@ class TransformersEngine:
             logits, output = logits_at(
                 model, every_row, last, attention_mask=mask, position_ids=positions, use_cache=True, **inputs
             )
-            tokens = totals_and_likeliest(logits)[1]  # (batch,)
+            tokens = likeliest_tokens(logits)  # (batch,)
             self._note(rows, tokens, stop)
             going = sum(row.ended is None for row in rows)
             if not going:
@@ -451,20 +464,14 @@ class TransformersEngine:
         """`work` on all items, longest first, in batches that one pass may hold; `sizes` are tokens and logits each."""
         done: list[Result] = []
         while len(done) < len(items):
-            first, last = len(done), len(done) + 1
-            places = sizes[first][1]
-            while (
-                last < len(items)
-                and last - first < self._batch_size
-                and (last + 1 - first) * sizes[first][0] <= _MAX_TOKENS
-                and (places + sizes[last][1]) * self.info.vocab_size <= _MAX_LOGITS
-            ):
-                places += sizes[last][1]
-                last += 1
+            rest = sizes[len(done) : len(done) + self._batch_size]
+            count = _together([width for width, _ in rest], _MAX_TOKENS)
+            while count > 1 and sum(places for _, places in rest[:count]) * self.info.vocab_size > _MAX_LOGITS:
+                count -= 1
             try:
-                done += work(items[first:last])
+                done += work(items[len(done) : len(done) + count])
             except RuntimeError as error:
-                self._shrink(error, last - first)
+                self._shrink(error, count)
         return done
 
     def _shrink(self, error: RuntimeError, used: int | None = None) -> None:
@@ -476,6 +483,19 @@ class TransformersEngine:
             raise ModelError(f"{self.info.name}: memory does not suffice for a single row; use fewer shots") from error
         self._batch_size = size // 2
         logging.getLogger("softbench").warning("out of memory: going on with %d rows at a time", self._batch_size)
+
+
+def _together(widths: Sequence[int], limit: int) -> int:
+    """How many of the rows, longest first, one pass reads: few enough for `limit` tokens, and of like length, as
+    padding costs what tokens cost; but enough for a pass to be worth its while."""
+    count = 1
+    while (
+        count < len(widths)
+        and (count + 1) * widths[0] <= limit
+        and (widths[count] >= _ALIKE * widths[0] or (count + 1) * widths[0] <= _WORTH_A_PASS)
+    ):
+        count += 1
+    return count
 
 
 def _height(vectors: Tensor | None) -> int:

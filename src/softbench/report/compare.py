@@ -54,6 +54,8 @@ def differences(one: FinishedJob, other: FinishedJob) -> list[str]:
         found.append("test split")
     if [record.sample.id for record in one.records] != [record.sample.id for record in other.records]:
         found.append(f"samples ({len(one.records)} and {len(other.records)})")
+    elif any(a.sample.choices != b.sample.choices for a, b in zip(one.records, other.records, strict=True)):
+        found.append("order of options")
     return found
 
 
@@ -82,12 +84,14 @@ def comparison_table(pair: Pair, comparison: Comparison, adjusted: float | None)
         ("  new: not known before, in form now", comparison.by_item["new"]),
         ("  lost: right before, out of form now", comparison.by_item["lost"]),
         ("  changed: in form both times", comparison.by_item["changed"]),
+        ("choice accuracy", comparison.choice_accuracy),
         ("accuracy|format", comparison.accuracy_given_format),
         ("  accuracy by rates: format", comparison.by_rates["format"]),
         ("  accuracy by rates: knowledge", comparison.by_rates["knowledge"]),
     ]
     for name, estimate in rows:
-        table.add_row(Text(name), points(estimate))
+        if estimate.value is not None or comparison.accuracy.value is not None:
+            table.add_row(Text(name), points(estimate))
     if comparison.p_value is not None:
         corrected = "" if adjusted == comparison.p_value else f", {adjusted:.3g} adjusted (Holm)"
         table.add_row(Text("McNemar's p"), f"{comparison.p_value:.3g}{corrected}")
@@ -107,7 +111,7 @@ def differing_samples(pair: Pair) -> list[str]:
     found = [
         (record, after[record.sample.id])
         for record in pair[0].records
-        if record.sample.id in after and record.correct != after[record.sample.id].correct
+        if record.sample.id in after and _right(record) != _right(after[record.sample.id])
     ]
     return [f"{one.sample.id} ({one.sample.answers[0]}): {_said(one)}; then {_said(other)}" for one, other in found][
         :EXAMPLES
@@ -126,9 +130,18 @@ def comparison_dict(pair: Pair, comparison: Comparison, adjusted: float | None) 
     }
 
 
+def _right(record: Record) -> bool | None:
+    """Right as the task scores: by the completion, or where there is none by the log-likelihoods."""
+    return record.choice_correct.get("raw") if record.correct is None else record.correct
+
+
 def _said(record: Record) -> str:
-    text = "" if record.completion is None else record.completion.text.strip()
-    return f"{record.status} {text[:60]!r}{'' if not record.correct else ', right'}"
+    if record.completion is None:
+        logprobs = [score.logprob for score in record.choice_scores]
+        said = f"{record.sample.choices[logprobs.index(max(logprobs))][:60]!r}" if logprobs else "nothing"
+    else:
+        said = f"{record.status} {record.completion.text.strip()[:60]!r}"
+    return f"{said}{', right' if _right(record) else ''}"
 
 
 def _inventory(jobs: Sequence[FinishedJob]) -> str:

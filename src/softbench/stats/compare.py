@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,12 @@ class Comparison:
     """B minus A over the samples that both have.
 
     `by_item` and `by_rates` are two exact ways to split the difference in accuracy; see docs/metrics.md. `p_value` is
-    McNemar's, exact.
+    McNemar's, exact, of accuracy, or where nothing was generated (cf) of the choice by log-likelihood.
     """
 
     n: int
     accuracy: Estimate
+    choice_accuracy: Estimate
     format_following: Estimate
     accuracy_given_format: Estimate
     by_item: Mapping[str, Estimate]
@@ -42,24 +43,23 @@ class Comparison:
 
 
 def compare(before: Sequence[Record], after: Sequence[Record], seed: int = 0) -> Comparison:
-    """Compare two runs' records, paired by sample id. Records without a completion (cf) are left out."""
+    """Compare two runs' records, paired by sample id."""
     outcomes = pair(before, after)
+    choices = pair_choices(before, after)
     generator = np.random.default_rng(seed)
 
     def of(statistic: Callable[[Sequence[Hashable]], Statistic]) -> Estimate:
         return bootstrap(outcomes, statistic, generator)
 
     return Comparison(
-        n=len(outcomes),
+        n=len(outcomes) or len(choices),
         accuracy=of(_mean(lambda one: one.right_after - one.right_before)),
         format_following=of(_mean(lambda one: one.parsed_after - one.parsed_before)),
         accuracy_given_format=of(_given_format_difference),
         by_item={name: of(_mean(part)) for name, part in ITEM_PARTS.items()},
         by_rates={"format": of(_rates_part("format")), "knowledge": of(_rates_part("knowledge"))},
-        p_value=mcnemar(
-            sum(one.right_after and not one.right_before for one in outcomes),
-            sum(one.right_before and not one.right_after for one in outcomes),
-        ),
+        choice_accuracy=bootstrap(choices, mean_of(_gain), generator),
+        p_value=mcnemar_of([(one.right_before, one.right_after) for one in outcomes] or choices),
     )
 
 
@@ -79,6 +79,16 @@ def pair(before: Sequence[Record], after: Sequence[Record]) -> list[Outcome]:
     ]
 
 
+def pair_choices(before: Sequence[Record], after: Sequence[Record]) -> list[tuple[bool, bool]]:
+    """Whether the right option had the highest log-likelihood, before and after, of every sample that both have."""
+    by_id = {record.sample.id: record.choice_correct["raw"] for record in after if "raw" in record.choice_correct}
+    return [
+        (one.choice_correct["raw"], by_id[one.sample.id])
+        for one in before
+        if "raw" in one.choice_correct and one.sample.id in by_id
+    ]
+
+
 ITEM_PARTS: dict[str, Callable[[Outcome], float]] = {
     "unlocked": lambda one: float(not one.parsed_before and one.right_after and one.knew_before),
     "new": lambda one: float(not one.parsed_before and one.right_after and not one.knew_before),
@@ -90,6 +100,11 @@ ITEM_PARTS: dict[str, Callable[[Outcome], float]] = {
 Right now and unparsed before: `unlocked` where the answer was known then, else `new`; right before and unparsed now:
 `lost`; parsed both times: `changed`.
 """
+
+
+def mcnemar_of(pairs: Sequence[tuple[bool, bool]]) -> float | None:
+    """McNemar's p-value of pairs (right before, right after)."""
+    return mcnemar(sum(after and not before for before, after in pairs), sum(a and not b for a, b in pairs))
 
 
 def mcnemar(gained: int, lost: int) -> float | None:
@@ -121,6 +136,11 @@ def samples_needed(difference: float, discordance: float, alpha: float = 0.05, p
         raise ValueError(f"a difference of {difference} can't come from a discordance of {discordance}")
     wanted = norm.ppf(1 - alpha / 2) * discordance**0.5 + norm.ppf(power) * (discordance - difference**2) ** 0.5
     return int(np.ceil((wanted / difference) ** 2))
+
+
+def _gain(pair: Any) -> float:
+    """Of a pair (right before, right after)."""
+    return float(pair[1]) - float(pair[0])
 
 
 def _mean(value: Callable[[Outcome], float]) -> Callable[[Sequence[Hashable]], Statistic]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jinja2
 
-from softbench.answer_formats import AnswerFormat, answer_format
+from softbench.answer_formats import ANSWER_GROUP, AnswerFormat, answer_format
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind, Pattern
 from softbench.errors import TaskError, did_you_mean
 from softbench.tasks.definition import Definition
@@ -117,6 +117,6 @@ def _check_templates(definition: Definition) -> None:
         if name not in fields:
             raise TaskError(f"task {definition.task!r}: same_if names {name!r}{did_you_mean(name, fields)}")
     try:
-        re.compile(f"a(?P<softbench_answer>{definition.pattern or ''})b")
+        re.compile(f"a(?P<{ANSWER_GROUP}>{definition.pattern or ''})b")
     except re.error as error:
         raise TaskError(f"task {definition.task!r}: pattern {definition.pattern!r} is wrong: {error}") from error

@@ -1,4 +1,4 @@
-"""Jinja expressions of a row, in Jinja's sandbox: how a definition says where a row keeps what."""
+"""Jinja templates and expressions of a row, in Jinja's sandbox: how a definition says where a row keeps what."""
 
 import functools
 from typing import Any
@@ -12,7 +12,13 @@ from softbench.tasks.sources import Row
 
 @functools.cache
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    return jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
+    return jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, trim_blocks=True)
+
+
+@functools.cache
+def compile_template(source: str) -> jinja2.Template:
+    """A template of a sample. Raises jinja2.TemplateError where `source` is none."""
+    return _environment().from_string(source)
 
 
 @functools.cache

@@ -1,7 +1,6 @@
 """What a benchmark is: its data, its prompt, its answer format and its formulation."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
-import jinja2.sandbox
 import numpy as np
 
 from softbench.answer_formats import AnswerForm
 from softbench.answer_kinds import LETTERS
 from softbench.errors import SpecError, TaskError
+from softbench.tasks.expressions import compile_template
 from softbench.types import ChatSettings, ChatTemplate, Formulation, Message, Prompt, Sample, Split
 
 Splits = Mapping[Split, Sequence[Sample]]
@@ -195,7 +194,7 @@ def shuffle_labels(task: Task, samples: Sequence[Sample], generator: np.random.G
 def _render_question(task: Task, sample: Sample) -> str:
     choices = list(zip(LETTERS, sample.choices, strict=False))
     try:
-        return _template(task.question).render({**sample.fields, "choices": choices}).rstrip()
+        return compile_template(task.question).render({**sample.fields, "choices": choices}).rstrip()
     except (
         jinja2.TemplateError,
         ValueError,
@@ -206,9 +205,3 @@ def _render_question(task: Task, sample: Sample) -> str:
         RecursionError,
     ) as error:
         raise TaskError(f"task {task.name!r}: template failed on sample {sample.id!r}: {error}; mend it") from error
-
-
-@functools.cache
-def _template(source: str) -> jinja2.Template:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(source)
