@@ -81,19 +81,24 @@ def test_shuffled_options_move_options_and_letters_and_nothing_else(tmp_path: Pa
 
 
 def test_a_soft_prompt_serves_its_controls_and_checkpoints_without_being_tuned_again(
-    tiny_folder: Callable[[str], Path], tmp_path: Path
+    tmp_path: Path, data_dir: Path
 ) -> None:
     methods = [SOFT | {"checkpoints": [0, 3]}, SOFT | {"options": "shuffled"}]
-    jobs = jobs_of(spec_of(tmp_path, tiny_folder("llama"), methods=methods, limit=3))
+    jobs = jobs_of(spec_of(tmp_path, tasks=["arc_easy:mcf"], methods=methods, limit=3, data_dir=data_dir))
     assert list(jobs) == [
         "soft_prompt:step=0", "soft_prompt:step=3", "soft_prompt", "soft_prompt:options=shuffled"
     ]  # fmt: skip
-    assert len(list((tmp_path / "llama" / "tuned").iterdir())) == 1
+    assert len(list((tmp_path / "fake" / "tuned").iterdir())) == 1
     hashes = [job.tuned_sha256 for job in jobs.values()]
     assert len(set(hashes[:3])) == 3
     assert hashes[2] == hashes[3]
     assert [job.cost["tuning_steps"] for job in jobs.values()] == [0, 3, 6, 6]
     assert [job.cost["tuning_samples"] for job in jobs.values()] == [0, 6, 12, 12]
+
+
+def test_open_questions_have_no_options_to_shuffle(tmp_path: Path) -> None:
+    both = [{"kind": "zero_shot"}, {"kind": "zero_shot", "options": "shuffled"}]
+    assert list(jobs_of(spec_of(tmp_path, methods=both))) == ["zero_shot"]
 
 
 def test_a_random_model_is_the_same_architecture_with_nothing_learned(
