@@ -98,7 +98,8 @@ def alternate(model: str, match: Match, threads: int, repeats: int) -> dict[str,
         "memory_target": match.memory_target,
         "tokens_per_second": ours[0]["tokens"] / seconds[0],
         "matrix_product_flops": peak,
-        "share_of_matrix_product_rate": ours[0].get("flops", 0) / seconds[0] / peak,
+        "share_of_matrix_product_rate": ours[0]["flops"] / seconds[0] / peak,
+        "share_outside_the_model": 1 - ours[0]["model_seconds"] / ours[0]["seconds"],
         "agreement": agreement(ours[0], theirs[0]) if match.peer == "lm-eval" else None,
         "losses": [ours[0].get("losses"), theirs[0].get("losses")],
     }
@@ -162,6 +163,7 @@ def table_of(results: Sequence[dict[str, Any]]) -> Table:
             "wanted",
             "tokens/s",
             "of peak",
+            "outside",
             "agree",
         )
     ):
@@ -172,7 +174,8 @@ def table_of(results: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             one["name"], one["dtype"], one["peer"], f"{one['seconds']:.2f}", f"{one['peer_seconds']:.2f}",
             f"{one['ratio']:.2f}x", wanted[0], f"{one['memory_ratio']:.1f}x", wanted[1],
-            f"{one['tokens_per_second']:.0f}", f"{one['share_of_matrix_product_rate']:.0%}", agree,
+            f"{one['tokens_per_second']:.0f}", f"{one['share_of_matrix_product_rate']:.0%}",
+            f"{one['share_outside_the_model']:.1%}", agree,
         )  # fmt: skip
     return table
 

@@ -1,10 +1,12 @@
 """One contender does one piece of work in a process of its own, and prints what it took as JSON.
 
 Its time leaves out loading and a short warm-up; its memory is the most that the process held above what the loaded
-model took, read every few milliseconds.
+model took, read every few milliseconds. softbench's work is done once more afterwards, untimed, to count its floating-
+point operations; and the time that it spends inside the model's own calls is taken as it goes.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -14,9 +16,11 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from softbench.engines.transformers import TransformersEngine
 from softbench.methods import tune as tuning
@@ -78,6 +82,33 @@ def measured(result: dict[str, Any]) -> Any:
     result["peak_bytes_above_model"] = max(0, most[0] - before)
 
 
+@contextmanager
+def timed_calls(model: LoadedModel, result: dict[str, Any]) -> Any:
+    """Adds the seconds spent in the model, there and back, to `result`."""
+    spent, forward, backward = [0.0], model.model.forward, torch.Tensor.backward
+
+    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def within(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                spent[0] += time.perf_counter() - started
+
+        return functools.wraps(call)(within)
+
+    with patch.object(model.model, "forward", timed(forward)), patch.object(torch.Tensor, "backward", timed(backward)):
+        yield
+    result["model_seconds"] = spent[0]
+
+
+def operations(work: Callable[[], Any]) -> int:
+    """Floating-point operations of matrix products in `work`, as torch counts them."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
 def tune_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """softbench's loop."""
     task, _ = work.load()
@@ -85,13 +116,12 @@ def tune_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict
     warm = dataclasses.replace(SETTINGS, steps=1, batch_size=2)
     tuning.tune(model, prompts[:2], task.description, warm, 0, lambda loss: None)
     result: dict[str, Any] = {}
-    with measured(result):
+    with timed_calls(model, result), measured(result):
         tuned = tuning.tune(model, prompts, task.description, settings, 0, lambda loss: None)
-    # A token of a body's parameter: 2 operations forward, 2 back to the inputs.
     return result | {
         "losses": tuned.losses,
         "tokens": tuned.num_tokens + settings.batch_size * work.samples * settings.num_virtual_tokens,
-        "flops": 4 * model.info.num_body_parameters * tuned.num_tokens,
+        "flops": operations(lambda: tuning.tune(model, prompts, task.description, settings, 0, lambda loss: None)),
     }
 
 
@@ -161,10 +191,11 @@ def evaluate_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> 
     engine._prefixes.clear()  # what the warm-up read is read again
     result: dict[str, Any] = {}
     before = engine.tokens_read
-    with measured(result):
+    with timed_calls(model, result), measured(result):
         result["answers"] = ask(prompts)
     tokens = engine.tokens_read - before
-    return result | {"tokens": tokens, "flops": 2 * model.info.num_body_parameters * tokens}
+    engine._prefixes.clear()
+    return result | {"tokens": tokens, "flops": operations(lambda: ask(prompts))}
 
 
 def evaluate_harness(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict[str, Any]:

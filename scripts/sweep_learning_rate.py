@@ -64,7 +64,7 @@ def held_out_loss(model: LoadedModel, task_name: str, settings: TuneSettings, se
     with torch.no_grad():
         for start in range(0, NUM_HELD_OUT, 8):
             batch = held_out[start : start + 8]
-            total += float(tuning.target_loss(model, vectors, batch)) * sum(len(one.learned) for one in batch)
+            total += float(tuning.plain_losses(model, vectors[None], batch, [0] * len(batch)).sum())
     return total / sum(len(one.learned) for one in held_out)
 
 

@@ -49,7 +49,7 @@ def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Bac
     import functools
 
     from softbench.engines.transformers import TransformersEngine
-    from softbench.methods.tune import tune
+    from softbench.methods.tune import tune_together
     from softbench.methods.tune_adapter import tune_adapter, with_adapter
     from softbench.models import with_random_weights
 
@@ -60,7 +60,7 @@ def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Bac
 
     return Backend(
         engine=TransformersEngine(loaded, spec.eval_batch_size),
-        tuner=functools.partial(tune, loaded),
+        tuner=functools.partial(tune_together, loaded),
         adapter_tuner=functools.partial(tune_adapter, loaded),
         adapted=adapted,
         randomised=lambda seed: _around(with_random_weights(loaded, seed), spec, chat),

@@ -91,6 +91,9 @@ def run(
     gradient_checkpointing: Annotated[
         bool | None, typer.Option("--gradient-checkpointing", help="Tune in less memory and more time.")
     ] = None,
+    tune_together: Annotated[
+        bool | None, typer.Option("--tune-together", help="Tune all tasks' and seeds' soft prompts in the same passes.")
+    ] = None,
     soft_prompt: Annotated[
         Path | None, typer.Option(help="Folder of a soft prompt tuned before, to evaluate as loaded_prompt.")
     ] = None,
@@ -155,6 +158,7 @@ def run(
         "checkpoints": _numbers("--checkpoints", checkpoints),
         "early_stop": early_stop,
         "gradient_checkpointing": gradient_checkpointing,
+        "tune_together": tune_together,
         "soft_prompt": soft_prompt,
         "pmi": pmi,
         "batch_size": batch_size,

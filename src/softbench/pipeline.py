@@ -19,6 +19,8 @@ from softbench.engines.base import Engine
 from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
 from softbench.files import safe_name, write_json
 from softbench.methods import METHODS, Materials, Method
+from softbench.methods.saved import is_saved
+from softbench.methods.soft_prompt import STEM, SoftPromptTuning
 from softbench.records import RecordFile
 from softbench.results import JobResult, Results, write_results
 from softbench.scoring.choices import choices_correct
@@ -53,7 +55,7 @@ from softbench.types import (
     Verdict,
 )
 
-RECORDS, COST = "records.jsonl", "cost.json"
+RECORDS, COST, TUNED = "records.jsonl", "cost.json", "tuned"
 
 # Samples between two writes of records: what a killed run loses at most. Independent of the batch size, since a
 # resumed run must batch as the first one did.
@@ -91,7 +93,10 @@ def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData
         backend = BACKENDS[spec.engine](model, spec)
         advance(1)
     folder = spec.output_path / safe_name(model.label)
-    jobs = [run_job(job, backend, spec, folder, progress) for job in plan(spec, tasks)]
+    planned = plan(spec, tasks)
+    if spec.tune_together:
+        planned = tune_together(planned, backend, folder / TUNED, progress)
+    jobs = [run_job(job, backend, spec, folder, progress) for job in planned]
     return write_results(folder, backend.engine.info, spec, jobs, time.perf_counter() - started)
 
 
@@ -100,7 +105,7 @@ class Job:
     """One method with one seed (None: it uses none) on one task; `label` is what results call the two together.
 
     `checkpoint` is the tuning step whose vectors are evaluated, None being the last; `pmi` asks for options' scores
-    without the question, too.
+    without the question, too. `tuned_with` is a hash of all that is tuned in the same passes, where there is more.
     """
 
     task: Task
@@ -113,6 +118,7 @@ class Job:
     chat: ChatSettings | None
     checkpoint: int | None = None
     pmi: bool = False
+    tuned_with: str | None = None
 
 
 def plan(spec: Spec, tasks: Sequence[tuple[Task, TaskData]]) -> list[Job]:
@@ -166,7 +172,7 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
     if job.method.random_weights:
         backend = backend.randomised(job.seed or 0)
     name = f"{backend.engine.info.name} {job.task.name} {job.label}"
-    prepared = prepare(job, backend, folder / "tuned", name, progress)
+    prepared = prepare(job, backend, folder / TUNED, name, progress)
     card = tuned_card(prepared)
     key = job_key(job, backend, spec, card.get("sha256"))
     job_folder = folder / "jobs" / safe_name(f"{job.task.name}-{job.spec.kind}-{key[:12]}")
@@ -197,7 +203,7 @@ def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progr
     info, method = backend.engine.info, job.method
     if not method.num_steps:
         return method.prepare(materials(job, backend, lambda loss: None))
-    place = folder / safe_name(f"{job.task.name}-{job.spec.kind}-{tuning_key(job, backend)[:12]}")
+    place = folder / tuned_name(job, backend)
     try:
         kept = method.load(place, info, job.checkpoint)
         if kept is not None:
@@ -206,17 +212,55 @@ def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progr
         progress.note(str(error))
     with progress.track(f"{name}: tune", method.num_steps) as advance:
         prepared = method.prepare(materials(job, backend, lambda loss: advance(1, f"loss {loss:.3f}")))
-    card = {
+    method.save(place, prepared, info, card_of(job))
+    saved = method.load(place, info, job.checkpoint)
+    assert saved is not None  # it was saved a line above
+    return saved
+
+
+def tune_together(jobs: Sequence[Job], backend: Backend, folder: Path, progress: Progress) -> list[Job]:
+    """Tune the soft prompts of all jobs in the same passes, unless `folder` has them; the jobs, knowing of each other.
+
+    What is learned differs from what each would learn alone by rounding, so that the two are kept apart.
+    """
+    asked = {
+        tuning_key(job, backend): job
+        for job in jobs
+        if isinstance(job.method, SoftPromptTuning) and not job.method.random_weights
+    }
+    group = _hash({"tuned_with": sorted(asked)})
+    jobs = [replace(job, tuned_with=group) if tuning_key(job, backend) in asked else job for job in jobs]
+    together = list({tuned_name(job, backend): job for job in jobs if job.tuned_with}.items())
+    if all(is_saved(folder / name, STEM) for name, _ in together):
+        return jobs
+    steps = sum(job.method.num_steps for _, job in together)
+    with progress.track(f"{backend.engine.info.name}: tune {len(together)} soft prompts", steps) as advance:
+        requests = [
+            job.method.request(materials(job, backend, lambda loss: None))
+            for _, job in together
+            if isinstance(job.method, SoftPromptTuning)
+        ]
+        made = backend.tuner(requests, lambda loss: advance(1, f"loss {loss:.3f}"))
+    for (name, job), one in zip(together, made, strict=True):
+        card = card_of(job) | {"tuned_together": len(together)}
+        job.method.save(folder / name, Prepared(soft_prompt=one.soft_prompt, tuning=one), backend.engine.info, card)
+    return jobs
+
+
+def tuned_name(job: Job, backend: Backend) -> str:
+    """The folder of what the job tunes."""
+    return safe_name(f"{job.task.name}-{job.spec.kind}-{tuning_key(job, backend)[:12]}")
+
+
+def card_of(job: Job) -> dict[str, Any]:
+    """What the card of what was tuned says of the job."""
+    return {
         "task": job.task.name,
         "answer_format": job.task.answer_format.instruction(),
         "template_hash": job.task.template_hash,
         "settings": job.spec.model_dump(mode="json"),
         "seed": job.seed,
     }
-    method.save(place, prepared, info, card)
-    saved = method.load(place, info, job.checkpoint)
-    assert saved is not None  # it was saved a line above
-    return saved
 
 
 def materials(job: Job, backend: Backend, on_step: OnStep) -> Materials:
@@ -476,7 +520,8 @@ def job_key(job: Job, backend: Backend, spec: Spec, tuned: str | None) -> str:
 def tuning_key(job: Job, backend: Backend) -> str:
     """Hash of everything that changes what is tuned. Checkpoints do not: where one is missing, tuning is done again."""
     method = job.spec.model_dump(mode="json", exclude={"checkpoints", "options"})
-    return _hash(_common_parts(job, backend) | {"tuning": 1, "method": method})
+    together = {"tuned_with": job.tuned_with} if job.tuned_with else {}
+    return _hash(_common_parts(job, backend) | {"tuning": 1, "method": method} | together)
 
 
 def _common_parts(job: Job, backend: Backend) -> dict[str, Any]:

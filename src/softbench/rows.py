@@ -88,12 +88,12 @@ def lay_out(
     """Embed token rows with BOS and soft prompt before each, padded to one length.
 
     Left padding is for generation, where all rows must end together. Right padding is for scoring and tuning: a causal
-    model can't see it, so that a row's logits need no mask at all. `soft_prompt` (num_virtual_tokens, hidden) keeps
-    its gradient.
+    model can't see it, so that a row's logits need no mask at all. `soft_prompt` (num_virtual_tokens, hidden), or one a
+    row (rows, num_virtual_tokens, hidden), keeps its gradient.
     """
     device = model.device
     bos = [] if model.bos_id is None else [model.bos_id]
-    num_soft = 0 if soft_prompt is None else soft_prompt.shape[0]
+    num_soft = 0 if soft_prompt is None else soft_prompt.shape[-2]
     num_before = len(bos) + num_soft
     longest = max(len(row) for row in rows)
     width = num_before + longest

@@ -26,7 +26,10 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Prefix:
-    """What `length` tokens left in each layer: keys and values of shape (1, heads, length, dim); none at length 0."""
+    """What `length` tokens left in each layer: keys and values (prompts, heads, length, dim); none at length 0.
+
+    `prompts` is 1, or how many soft prompts stand before the same text.
+    """
 
     length: int
     layers: tuple[tuple[Tensor, Tensor], ...]
@@ -42,17 +45,22 @@ class Nodes:
 
 
 def read_prefix(model: LoadedModel, ids: Sequence[int], vectors: Tensor | None) -> Prefix:
-    """Keys and values of `bos | vectors | ids`."""
+    """Keys and values of `bos | vectors | ids`, of each soft prompt in `vectors` ([prompts,] num_virtual, hidden)."""
     bos = [] if model.bos_id is None else [model.bos_id]
-    parts = [model.embed(torch.tensor(bos, dtype=torch.long, device=model.device))]
+    count = 1 if vectors is None or vectors.ndim == 2 else vectors.shape[0]
+
+    def embedded(tokens: Sequence[int]) -> Tensor:
+        found: Tensor = model.embed(torch.tensor(list(tokens), dtype=torch.long, device=model.device))
+        return found.expand(count, -1, -1)
+
+    parts = [embedded(bos), embedded(ids)]
     if vectors is not None:
-        parts.append(vectors.to(parts[0].dtype))
-    parts.append(model.embed(torch.tensor(list(ids), dtype=torch.long, device=model.device)))
-    embeds = torch.cat(parts)[None]
+        parts.insert(1, vectors.to(parts[0].dtype).expand(count, -1, -1))
+    embeds = torch.cat(parts, dim=1)
     length = embeds.shape[1]
     if not length:
         return Prefix(0, ())
-    positions = torch.arange(length, device=model.device)[None]
+    positions = torch.arange(length, device=model.device).expand(count, -1)
     trunk = torch.zeros_like(positions)
     cache: Any = DynamicCache()
     _forward(model, cache, attention_masks(model, trunk, positions, trunk, positions), positions, inputs_embeds=embeds)
@@ -76,19 +84,27 @@ def nodes_of(model: LoadedModel, trees: Sequence[tuple[Sequence[int], Sequence[S
     return Nodes(ids.to(model.device), branches_of.to(model.device), positions.to(model.device))
 
 
-def logits_behind(model: LoadedModel, prefix: Prefix, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
-    """Logits at (rows, columns) of `nodes` behind `prefix`, (n, vocab), through which gradients flow to the prefix."""
-    count = nodes.ids.shape[0]
-    cache: Any = Cache(layers=[_layer_of(keys, values, count) for keys, values in prefix.layers])
+def logits_behind(
+    model: LoadedModel, prefix: Prefix, owners: Sequence[int], nodes: Nodes, rows: Tensor, columns: Tensor
+) -> Tensor:
+    """Logits at (rows, columns) of `nodes`, (n, vocab), through which gradients flow to the prefix.
+
+    `owners` says behind which of the prefix's soft prompts each row of `nodes` stands.
+    """
+    which = torch.tensor(owners, device=model.device)
+    cache: Any = Cache(layers=[_layer_of(keys, values, which) for keys, values in prefix.layers])
     masks, positions = _masks_behind(model, prefix.length, nodes)
     with torch.no_grad():
         embeds = model.embed(nodes.ids)
     return _forward(model, cache, masks, positions, rows, columns, inputs_embeds=embeds)
 
 
-def _layer_of(keys: Tensor, values: Tensor, rows: int) -> Any:
+def _layer_of(keys: Tensor, values: Tensor, owners: Tensor) -> Any:
+    def of_rows(states: Tensor) -> Tensor:
+        return states.expand(len(owners), -1, -1, -1) if len(states) == 1 else states[owners]
+
     layer: Any = DynamicLayer()
-    layer.keys, layer.values = keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)
+    layer.keys, layer.values = of_rows(keys), of_rows(values)
     layer.is_initialized = True
     return layer
 

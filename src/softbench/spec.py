@@ -173,6 +173,7 @@ class Spec(_Strict):
     engine: Literal["transformers", "fake"] = "transformers"
     eval_batch_size: Count = 64
     pmi: bool = False
+    tune_together: bool = False
 
     @property
     def chat(self) -> ChatSettings | None:

@@ -254,19 +254,23 @@ class Adapter:
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Tuner(Protocol):
-    """Tunes a soft prompt for one frozen model."""
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """One soft prompt to be tuned on `prompts`, from the embeddings of `init_text` where `settings` say so, while
+    `until` lets it."""
 
-    def __call__(
-        self,
-        prompts: Sequence[Prompt],
-        init_text: str,
-        settings: TuneSettings,
-        seed: int,
-        on_step: "OnStep",
-        until: "Until | None" = None,
-    ) -> TuneResult:
-        """Tune on `prompts`, from the embeddings of `init_text` where `settings` say so, while `until` lets it."""
+    prompts: Sequence[Prompt]
+    init_text: str
+    settings: TuneSettings
+    seed: int
+    until: "Until | None" = None
+
+
+class Tuner(Protocol):
+    """Tunes soft prompts for one frozen model."""
+
+    def __call__(self, requests: Sequence[TuneRequest], on_step: "OnStep") -> list[TuneResult]:
+        """Tune what is asked for, each step of all in one pass; `on_step` is called after each one's."""
         ...
 
 

@@ -14,6 +14,7 @@ from softbench import pipeline
 from softbench.engines.fake import FakeEngine
 from softbench.errors import DataError, OutputError, PromptTooLong, SpecError
 from softbench.files import safe_name
+from softbench.methods import tune as tuning
 from softbench.pipeline import Job, make_record, run, shot_pool
 from softbench.records import RecordFile, read_records, record_to_line
 from softbench.report.progress import LineProgress
@@ -388,3 +389,40 @@ def test_questions_on_one_passage_are_clustered(tmp_path: Path, data_dir: Path) 
     assert plain is not None
     assert errors["accuracy"] == pytest.approx(plain, rel=0.3)
     assert errors["accuracy"] != plain
+
+
+def test_prompts_tuned_together_are_tuned_once_and_kept_apart_from_others(
+    tmp_path: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {
+        "tasks": ["capitals", "arithmetic"],
+        "methods": ["zero_shot", "few_shot", "soft_prompt"],
+        "seeds": [0, 1],
+    }
+    [apart] = run(tiny_spec(tiny_folder("llama"), tmp_path / "apart", **settings), QUIET)
+    asked: list[int] = []
+
+    def counted(model: Any, requests: Any, on_step: Any) -> Any:
+        asked.append(len(requests))
+        return original(model, requests, on_step)
+
+    original = tuning.tune_together
+    monkeypatch.setattr(tuning, "tune_together", counted)
+    spec = tiny_spec(tiny_folder("llama"), tmp_path / "together", **settings, tune_together=True)
+    [together] = run(spec, QUIET)
+    assert asked == [4]
+    for one, other in zip(apart.jobs, together.jobs, strict=True):
+        assert (one.task.name, one.label) == (other.task.name, other.label)
+        assert (one.folder.name != other.folder.name) == (one.method == "soft_prompt")
+        if one.method != "soft_prompt":
+            continue
+        cards = []
+        for where, job in (("apart", one), ("together", other)):
+            found = (tmp_path / where).rglob(f"{job.task.name}-soft_prompt-*/soft_prompt.json")
+            cards += [card for card in (json.loads(path.read_text()) for path in found) if card["seed"] == job.seed]
+        assert cards[0]["losses"] == pytest.approx(cards[1]["losses"], rel=1e-3)
+        assert "tuned_together" not in cards[0]
+        assert cards[1]["tuned_together"] == 4
+    [again] = run(spec, QUIET)
+    assert asked == [4]
+    assert records_of(again) == records_of(together)

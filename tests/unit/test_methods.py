@@ -11,7 +11,7 @@ from softbench.engines.fake import INFO, fake_tune, fake_tune_adapter
 from softbench.errors import SoftPromptError, SpecError
 from softbench.methods import METHODS, Materials, load_soft_prompt, save_soft_prompt
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prepared, Prompt, Sample, SoftPrompt, TuneResult
+from softbench.types import Prepared, Prompt, Sample, SoftPrompt, TuneRequest, TuneResult
 
 TASK = get_task("capitals")
 DATA = load_data(TASK, None)
@@ -192,12 +192,12 @@ def test_early_stop_looks_at_samples_that_are_not_tuned_on() -> None:
     tuned_on: list[Prompt] = []
     watched: list[int] = []
 
-    def tuner(
-        prompts: Sequence[Prompt], init_text: str, settings: Any, seed: int, on_step: Any, until: Any = None
-    ) -> TuneResult:
-        tuned_on.extend(prompts)
-        until(10, SoftPrompt(np.zeros((4, 8), np.float32), {}))
-        return TuneResult(SoftPrompt(np.zeros((4, 8), np.float32), {}), (1.0,), 2, 3, 0.0)
+    def tuner(requests: Sequence[TuneRequest], on_step: Any) -> list[TuneResult]:
+        [request] = requests
+        tuned_on.extend(request.prompts)
+        assert request.until is not None
+        request.until(10, SoftPrompt(np.zeros((4, 8), np.float32), {}))
+        return [TuneResult(SoftPrompt(np.zeros((4, 8), np.float32), {}), (1.0,), 2, 3, 0.0)]
 
     def look(soft_prompt: SoftPrompt, places: Sequence[int]) -> float:
         watched.extend(places)

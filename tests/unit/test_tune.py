@@ -7,11 +7,11 @@ import torch
 
 from softbench.errors import PromptTooLong, TuningError
 from softbench.methods import tune as tuning
-from softbench.methods.tune import initial_vectors, rate_factor, target_loss, tune
+from softbench.methods.tune import initial_vectors, plain_losses, rate_factor, tune, tune_together
 from softbench.models import LoadedModel
 from softbench.rows import encode
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prompt, SoftPrompt, TuneResult, TuneSettings
+from softbench.types import Prompt, SoftPrompt, TuneRequest, TuneResult, TuneSettings
 
 SETTINGS = TuneSettings(num_virtual_tokens=4, steps=6, batch_size=3, learning_rate=0.1, warmup_steps=2, init="text")
 
@@ -59,7 +59,7 @@ def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: Loaded
     ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example.ids
     labels = [-100] * (len(ids) - len(example.learned)) + ids[-len(example.learned) :]
     wanted = tiny_model.model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
-    got = target_loss(tiny_model, torch.empty(0, tiny_model.info.hidden_size), [example])
+    got = plain_losses(tiny_model, None, [example], [0]).mean()
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
@@ -75,9 +75,9 @@ def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) 
 def test_padding_does_not_change_the_loss(tiny_model: LoadedModel) -> None:
     examples = tuning.encode_examples(tiny_model, prompts(5), 4)
     vectors = initial_vectors(tiny_model, "Work out", SETTINGS, torch.Generator())
-    lone = [(float(target_loss(tiny_model, vectors, [one])), len(one.learned)) for one in examples]
-    together = float(target_loss(tiny_model, vectors, examples))
-    assert together == pytest.approx(sum(loss * count for loss, count in lone) / sum(n for _, n in lone), abs=1e-5)
+    lone = [plain_losses(tiny_model, vectors[None], [one], [0]) for one in examples]
+    together = plain_losses(tiny_model, vectors[None], examples, [0] * len(examples))
+    torch.testing.assert_close(together, torch.cat(lone), atol=1e-5, rtol=0)
 
 
 def test_text_init_repeats_a_short_text_and_cuts_a_long_one(tiny_model: LoadedModel) -> None:
@@ -208,9 +208,9 @@ def many(count: int = 6) -> list[Prompt]:
 def test_a_shared_prefix_changes_neither_loss_nor_gradient(tiny_model: LoadedModel, with_vectors: bool) -> None:
     examples = tuning.encode_examples(tiny_model, many(), 4)
     gradients, losses = [], []
-    for loss_of in (tuning.target_loss, tuning.shared_loss):
+    for losses_of in (tuning.plain_losses, tuning.shared_losses):
         vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
-        loss = loss_of(tiny_model, vectors if with_vectors else None, examples)
+        loss = losses_of(tiny_model, vectors[None] if with_vectors else None, examples, [0] * len(examples)).mean()
         losses.append(loss.item())
         if with_vectors:
             loss.backward()
@@ -226,12 +226,12 @@ def test_parts_of_a_batch_add_up_to_its_gradient(tiny_model: LoadedModel, monkey
     for limit in (8192, 200, 1):
         monkeypatch.setattr(tuning, "MAX_TOKENS", limit)
         vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
-        losses.append(tuning.backward(tiny_model, vectors, examples, shares=True))
+        losses += tuning.backward(tiny_model, [vectors], [examples], shares=True)
         gradients.append(vectors.grad)
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-5)
     for gradient in gradients[1:]:
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
-    sizes = [len(part) for part in tuning.parts(examples)]
+    sizes = [len(part) for part in tuning.parts([(0, example) for example in examples])]
     assert sizes == [1] * len(examples)
 
 
@@ -283,3 +283,44 @@ def test_gradient_checkpointing_computes_layers_again(
     monkeypatch.setattr(tuning, "GradientCheckpointingLayer", str)
     with pytest.raises(TuningError, match="llama has no layers that could be computed again; drop gradient"):
         run(model, dataclasses.replace(settings, gradient_checkpointing=True))
+
+
+def test_prompts_tuned_together_learn_what_each_learns_alone(tiny_model: LoadedModel) -> None:
+    longer = dataclasses.replace(SETTINGS, steps=9, checkpoints=(2,))
+    requests = [
+        TuneRequest(prompts(), "Work out", SETTINGS, 0),
+        TuneRequest(prompts(), "Work out", SETTINGS, 1),
+        TuneRequest(many(), "Name the capital", longer, 0),
+        TuneRequest(prompts(), "Work out", longer, 2, until=lambda step, _: step == 4),
+    ]
+    seen: list[float] = []
+    together = tune_together(tiny_model, requests, seen.append)
+    assert len(seen) == 6 + 6 + 9 + 4
+    for request, got in zip(requests, together, strict=True):
+        [alone] = tune_together(tiny_model, [request], lambda loss: None)
+        assert got.losses == pytest.approx(alone.losses, rel=1e-3)
+        assert (got.num_tokens, got.num_samples) == (alone.num_tokens, alone.num_samples)
+        np.testing.assert_allclose(got.soft_prompt.vectors, alone.soft_prompt.vectors, atol=2e-3)
+        assert got.checkpoints.keys() == alone.checkpoints.keys()
+
+
+def test_prompts_tuned_together_take_fewer_passes(tiny: Callable[[str], LoadedModel]) -> None:
+    model = tiny("llama")
+    calls: list[int] = []
+    hook = model.model.model.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    requests = [TuneRequest(prompts(), "Work out", SETTINGS, seed) for seed in range(3)]
+    tune_together(model, requests[:1], lambda loss: None)
+    alone = len(calls)
+    calls.clear()
+    tune_together(model, requests, lambda loss: None)
+    hook.remove()
+    assert len(calls) == alone
+
+
+def test_a_loss_that_is_not_finite_names_the_seed(tiny: Callable[[str], LoadedModel]) -> None:
+    requests = [
+        TuneRequest(prompts(), "Work out", dataclasses.replace(SETTINGS, learning_rate=rate), seed)
+        for seed, rate in ((0, 0.1), (7, float("inf")))
+    ]
+    with pytest.raises(TuningError, match=r"tuning step \d of 6 \(seed 7\) met a loss of nan"):
+        tune_together(tiny("llama"), requests, lambda loss: None)

@@ -21,9 +21,8 @@ from softbench.types import (
     OnStep,
     Prompt,
     SoftPrompt,
+    TuneRequest,
     TuneResult,
-    TuneSettings,
-    Until,
 )
 
 KNOWS = 0.7
@@ -116,25 +115,23 @@ class FakeChatTemplate:
         return "\n".join([*turns, "<assistant>"] if open_reply else turns)
 
 
-def fake_tune(
-    prompts: Sequence[Prompt],
-    init_text: str,
-    settings: TuneSettings,
-    seed: int,
-    on_step: OnStep,
-    until: Until | None = None,
-) -> TuneResult:
+def fake_tune(requests: Sequence[TuneRequest], on_step: OnStep) -> list[TuneResult]:
     """A Tuner whose losses fall by schedule and whose vectors grow from 0, step by step, in a direction of the seed.
 
     FakeEngine follows formats the better the longer they are.
     """
-    direction = np.random.default_rng(seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
-    words = sum(len(prompt.text.split()) for prompt in prompts)
+    return [_fake_tune_one(request, on_step) for request in requests]
+
+
+def _fake_tune_one(request: TuneRequest, on_step: OnStep) -> TuneResult:
+    settings, until = request.settings, request.until
+    direction = np.random.default_rng(request.seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
+    words = sum(len(prompt.text.split()) for prompt in request.prompts)
     losses: list[float] = []
 
     def now() -> Checkpoint:
         vectors = (direction * min(1.0, len(losses) / FAKE_STEPS)).astype(np.float32)
-        return Checkpoint(vectors, len(losses) * settings.batch_size * words // len(prompts), 0.0)
+        return Checkpoint(vectors, len(losses) * settings.batch_size * words // len(request.prompts), 0.0)
 
     kept = {0: now()} if 0 in settings.checkpoints else {}
     for step in range(settings.steps):

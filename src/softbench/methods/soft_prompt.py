@@ -10,7 +10,7 @@ import numpy as np
 from softbench.errors import SoftPromptError, SpecError
 from softbench.methods.base import Materials, Method, tuning_cost
 from softbench.methods.saved import is_saved, load_tensors, save_tensors
-from softbench.types import Labels, LossOn, ModelInfo, Options, Prepared, SoftPrompt, TuneSettings, Until
+from softbench.types import Labels, LossOn, ModelInfo, Options, Prepared, SoftPrompt, TuneRequest, TuneSettings, Until
 
 STEM = "soft_prompt"
 HELD_OUT, CHECK_EVERY, ENOUGH = 32, 10, 0.95
@@ -45,6 +45,11 @@ class SoftPromptTuning(Method):
 
     def prepare(self, materials: Materials) -> Prepared:
         """Tune the vectors."""
+        [tuning] = materials.tuner([self.request(materials)], materials.on_step)
+        return Prepared(soft_prompt=tuning.soft_prompt, tuning=tuning)
+
+    def request(self, materials: Materials) -> TuneRequest:
+        """What is to be tuned, by itself or together with others. Raises SpecError where `early_stop` can't be had."""
         settings = TuneSettings(
             num_virtual_tokens=self.num_virtual_tokens,
             steps=self.steps,
@@ -64,8 +69,7 @@ class SoftPromptTuning(Method):
             order = [int(place) for place in np.random.default_rng(materials.seed).permutation(len(prompts))]
             if count:
                 prompts, until = [prompts[place] for place in order[count:]], _saturated(materials, order[:count])
-        tuning = materials.tuner(prompts, materials.init_text, settings, materials.seed, materials.on_step, until=until)
-        return Prepared(soft_prompt=tuning.soft_prompt, tuning=tuning)
+        return TuneRequest(prompts, materials.init_text, settings, materials.seed, until)
 
     def save(self, folder: Path, prepared: Prepared, info: ModelInfo, card: Mapping[str, Any]) -> None:
         """Write vectors and card, those of checkpoints to folders of their own."""

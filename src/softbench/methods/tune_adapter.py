@@ -37,7 +37,7 @@ def tune_adapter(
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * rate_factor(step, settings.steps, settings.warmup_steps)
             optimizer.zero_grad()
-            loss = backward(model, None, batch, shares)
+            [loss] = backward(model, [None], [batch], shares)
             if not math.isfinite(loss):
                 raise TuningError(f"lora: tuning step {step + 1} of {settings.steps} met a loss of {loss}")
             torch.nn.utils.clip_grad_norm_(trained.values(), MAX_GRADIENT_NORM)
