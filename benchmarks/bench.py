@@ -8,6 +8,7 @@ Each measurement is a process of its own, so that none finds another's caches or
 import argparse
 import json
 import math
+import os
 import platform
 import statistics
 import subprocess
@@ -56,11 +57,14 @@ def matches(dtypes: Sequence[str]) -> list[Match]:
     return found
 
 
-def measure(model: str, dtype: str, threads: int, contender: str, work: Work) -> dict[str, Any]:
+def measure(
+    model: str, dtype: str, threads: int, contender: str, work: Work, count_operations: bool = False
+) -> dict[str, Any]:
     """One process's result."""
+    environment = os.environ | ({"BENCH_COUNT_OPERATIONS": "1"} if count_operations else {})
     text = json.dumps(asdict(work))
     command = [sys.executable, "-m", "benchmarks.worker", model, dtype, str(threads), contender, text]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{contender} failed at {work}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -71,8 +75,8 @@ def alternate(model: str, match: Match, threads: int, repeats: int) -> dict[str,
     """softbench and its peer in turn; medians, ratios of neighbours, and whether they agree."""
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
-    for _ in range(repeats):
-        ours.append(measure(model, match.dtype, threads, "softbench", match.work))
+    for repeat in range(repeats):
+        ours.append(measure(model, match.dtype, threads, "softbench", match.work, count_operations=repeat == 0))
         if match.peer == "zero-shot":
             bare = Work(**(asdict(match.work) | {"soft_prompt": False}))
             theirs.append(measure(model, match.dtype, threads, "softbench", bare))

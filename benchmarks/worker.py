@@ -1,8 +1,8 @@
 """One contender does one piece of work in a process of its own, and prints what it took as JSON.
 
 Its time leaves out loading and a short warm-up; its memory is the most that the process held above what the loaded
-model took, read every few milliseconds. softbench's work is done once more afterwards, untimed, to count its floating-
-point operations; and the time that it spends inside the model's own calls is taken as it goes.
+model took, read every few milliseconds. Where BENCH_COUNT_OPERATIONS is set, softbench's work is done once more,
+untimed, to count its floating-point operations. The time that it spends inside the model's own calls is taken as it goes.
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ from softbench.rows import encode
 from softbench.tasks import TaskData, get_task, load_data, render_prompt
 from softbench.types import Prompt, SoftPrompt, TuneSettings
 
+COUNT = "BENCH_COUNT_OPERATIONS" in os.environ
 BATCH_SIZE = 16
 WARM_UP = 4
 SETTINGS = TuneSettings(num_virtual_tokens=10, steps=8, batch_size=8, learning_rate=0.1, warmup_steps=2, init="text")
@@ -103,7 +104,9 @@ def timed_calls(model: LoadedModel, result: dict[str, Any]) -> Any:
 
 
 def operations(work: Callable[[], Any]) -> int:
-    """Floating-point operations of matrix products in `work`, as torch counts them."""
+    """Floating-point operations of matrix products in `work`, as torch counts them; 0 where nobody asked."""
+    if not COUNT:
+        return 0
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
