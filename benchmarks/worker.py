@@ -2,7 +2,7 @@
 
 Its time leaves out loading and a short warm-up; its memory is the most that the process held above what the loaded
 model took, read every few milliseconds. Where BENCH_COUNT_OPERATIONS is set, softbench's work is done once more,
-untimed, to count its floating-point operations. The time that it spends inside the model's own calls is taken as it goes.
+untimed, to count its floating-point operations. The time that it spends inside the model's calls is taken as it goes.
 """
 
 import dataclasses
