@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import softbench
-from softbench.errors import SoftbenchError, SpecError, did_you_mean
+from softbench.errors import ModelError, SoftbenchError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from softbench.types import Formulation
@@ -393,6 +393,34 @@ def curve(
     for one in found:
         out.print(curve_table(one))
         out.print()
+
+
+@app.command("export-peft")
+def export_peft(
+    soft_prompt: Annotated[Path, typer.Argument(help="Folder of a tuned soft prompt: OUT/<model>/tuned/<name>.")],
+    output_path: Annotated[Path, typer.Argument(help="Folder for the adapter.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model that it was tuned for.  [default: the one its card names]")
+    ] = None,
+) -> None:
+    """Write a soft prompt as an adapter of PEFT's (PROMPT_TUNING)."""
+    from softbench.methods.peft_format import export_peft as export
+    from softbench.methods.saved import read_card
+    from softbench.methods.soft_prompt import STEM, load_soft_prompt
+    from softbench.models import load_model
+
+    card = read_card(soft_prompt, STEM)
+    try:
+        revision = None if model else card.get("model_revision")
+        loaded = load_model(model or card["model_source"], "float32", "cpu", revision)
+    except ModelError as error:
+        # A card names a local model by its last part alone: paths are nobody else's business.
+        raise ModelError(f"{error}; or give the model with --model" if model is None else str(error)) from error
+    export(loaded, load_soft_prompt(soft_prompt, loaded.info), output_path)
+    out = Console()
+    out.print(Text(f"adapter: {output_path}"), soft_wrap=True)
+    out.print(Text(f"load it: peft.PeftModel.from_pretrained(model, {str(output_path)!r})"), soft_wrap=True)
+    out.print(Text("its texts are tokenized with add_special_tokens=False; BOS, where there is one, is in the adapter"))
 
 
 @app.command()

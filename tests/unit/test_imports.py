@@ -10,7 +10,15 @@ import pytest
 import softbench
 
 ROOT = Path(softbench.__file__).parent
-TORCH_USERS = {"models", "rows", "sharing", "engines.transformers", "methods.tune", "methods.tune_adapter"}
+TORCH_USERS = {
+    "models",
+    "rows",
+    "sharing",
+    "engines.transformers",
+    "methods.tune",
+    "methods.tune_adapter",
+    "methods.peft_format",
+}
 # Layers from the bottom: a module may import from layers below its own, and from its own package.
 LAYERS = [
     {"types", "errors"},

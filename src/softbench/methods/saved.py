@@ -62,5 +62,16 @@ def load_tensors(folder: Path, stem: str, info: ModelInfo) -> tuple[Tensors, dic
     return tensors, card
 
 
+def read_card(folder: Path, stem: str) -> dict[str, Any]:
+    """The card alone, which names the model. Raises SoftPromptError where there is none, or one that names no model."""
+    try:
+        card = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SoftPromptError(f"no whole {_name(stem)} in {str(folder)!r} ({error}); give its folder") from error
+    if not isinstance(card, dict) or not isinstance(card.get("model_source"), str):
+        raise SoftPromptError(f"the card of the {_name(stem)} in {str(folder)!r} names no model; tune it again")
+    return card
+
+
 def _name(stem: str) -> str:
     return stem.replace("_", " ")
