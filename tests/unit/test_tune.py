@@ -292,10 +292,11 @@ def test_prompts_tuned_together_learn_what_each_learns_alone(tiny_model: LoadedM
         TuneRequest(prompts(), "Work out", SETTINGS, 1),
         TuneRequest(many(), "Name the capital", longer, 0),
         TuneRequest(prompts(), "Work out", longer, 2, until=lambda step, _: step == 4),
+        TuneRequest(prompts(), "Work out", dataclasses.replace(SETTINGS, num_virtual_tokens=7), 0),
     ]
     seen: list[float] = []
     together = tune_together(tiny_model, requests, seen.append)
-    assert len(seen) == 6 + 6 + 9 + 4
+    assert len(seen) == 6 + 6 + 9 + 4 + 6
     for request, got in zip(requests, together, strict=True):
         [alone] = tune_together(tiny_model, [request], lambda loss: None)
         assert got.losses == pytest.approx(alone.losses, rel=1e-3)

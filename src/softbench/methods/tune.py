@@ -214,7 +214,10 @@ def backward(
     """
     counts = [sum(len(example.learned) for example in batch) for batch in batches]
     totals = [0.0] * len(batches)
-    for part in parts([(owner, example) for owner, batch in enumerate(batches) for example in batch]):
+    heights = [0 if prompt is None else len(prompt) for prompt in prompts]
+    rows = [(owner, example) for owner, batch in enumerate(batches) for example in batch]
+    # Soft prompts of one pass are as many vectors each.
+    for part in (part for height in set(heights) for part in parts([row for row in rows if heights[row[0]] == height])):
         owners = [owner for owner, _ in part]
         present = sorted(set(owners))
         stacked = [prompt for prompt in (prompts[owner] for owner in present) if prompt is not None]
