@@ -19,8 +19,7 @@ from softbench.engines.base import Engine
 from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
 from softbench.files import safe_name, write_json
 from softbench.methods import METHODS, Materials, Method
-from softbench.methods.saved import is_saved
-from softbench.methods.soft_prompt import STEM, SoftPromptTuning
+from softbench.methods.soft_prompt import SoftPromptTuning
 from softbench.records import RecordFile
 from softbench.results import JobResult, Results, write_results
 from softbench.scoring.choices import choices_correct
@@ -204,12 +203,9 @@ def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progr
     if not method.num_steps:
         return method.prepare(materials(job, backend, lambda loss: None))
     place = folder / tuned_name(job, backend)
-    try:
-        kept = method.load(place, info, job.checkpoint)
-        if kept is not None:
-            return kept
-    except SoftPromptError as error:
-        progress.note(str(error))
+    kept = tuned_before(job, backend, place, progress)
+    if kept is not None:
+        return kept
     with progress.track(f"{name}: tune", method.num_steps) as advance:
         prepared = method.prepare(materials(job, backend, lambda loss: advance(1, f"loss {loss:.3f}")))
     method.save(place, prepared, info, card_of(job))
@@ -223,28 +219,37 @@ def tune_together(jobs: Sequence[Job], backend: Backend, folder: Path, progress:
 
     What is learned differs from what each would learn alone by rounding, so that the two are kept apart.
     """
-    asked = {
-        tuning_key(job, backend): job
-        for job in jobs
-        if isinstance(job.method, SoftPromptTuning) and not job.method.random_weights
-    }
-    group = _hash({"tuned_with": sorted(asked)})
-    jobs = [replace(job, tuned_with=group) if tuning_key(job, backend) in asked else job for job in jobs]
-    together = list({tuned_name(job, backend): job for job in jobs if job.tuned_with}.items())
-    if all(is_saved(folder / name, STEM) for name, _ in together):
+
+    def joins(job: Job) -> bool:
+        return isinstance(job.method, SoftPromptTuning) and not job.method.random_weights
+
+    group = _hash({"tuned_with": sorted({tuning_key(job, backend) for job in jobs if joins(job)})})
+    jobs = [replace(job, tuned_with=group) if joins(job) else job for job in jobs]
+    joined = [(folder / tuned_name(job, backend), job) for job in jobs if job.tuned_with]
+    if all(tuned_before(job, backend, place, progress) is not None for place, job in joined):
         return jobs
-    steps = sum(job.method.num_steps for _, job in together)
+    together = dict(joined)  # checkpoints of one tuning lie in one place
+    requests = [
+        job.method.request(materials(job, backend, lambda loss: None))
+        for job in together.values()
+        if isinstance(job.method, SoftPromptTuning)
+    ]
+    steps = sum(request.settings.steps for request in requests)
     with progress.track(f"{backend.engine.info.name}: tune {len(together)} soft prompts", steps) as advance:
-        requests = [
-            job.method.request(materials(job, backend, lambda loss: None))
-            for _, job in together
-            if isinstance(job.method, SoftPromptTuning)
-        ]
         made = backend.tuner(requests, lambda loss: advance(1, f"loss {loss:.3f}"))
-    for (name, job), one in zip(together, made, strict=True):
+    for (place, job), one in zip(together.items(), made, strict=True):
         card = card_of(job) | {"tuned_together": len(together)}
-        job.method.save(folder / name, Prepared(soft_prompt=one.soft_prompt, tuning=one), backend.engine.info, card)
+        job.method.save(place, Prepared(soft_prompt=one.soft_prompt, tuning=one), backend.engine.info, card)
     return jobs
+
+
+def tuned_before(job: Job, backend: Backend, place: Path, progress: Progress) -> Prepared | None:
+    """What an earlier run tuned for the job and left in `place`; None, with a note where it is damaged, if nothing."""
+    try:
+        return job.method.load(place, backend.engine.info, job.checkpoint)
+    except SoftPromptError as error:
+        progress.note(str(error))
+        return None
 
 
 def tuned_name(job: Job, backend: Backend) -> str:

@@ -426,3 +426,10 @@ def test_prompts_tuned_together_are_tuned_once_and_kept_apart_from_others(
     [again] = run(spec, QUIET)
     assert asked == [4]
     assert records_of(again) == records_of(together)
+    damaged = next((tmp_path / "together").rglob("arithmetic-soft_prompt-*/soft_prompt.safetensors"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    [mended] = run(spec, QUIET)
+    assert asked == [4, 4]  # with the others again, so that the same is learned
+    assert damaged.read_bytes() == whole
+    assert records_of(mended) == records_of(together)
