@@ -8,14 +8,13 @@ Each measurement is a process of its own, so that none finds another's caches or
 import argparse
 import json
 import math
-import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +56,11 @@ def matches(dtypes: Sequence[str]) -> list[Match]:
     return found
 
 
-def measure(
-    model: str, dtype: str, threads: int, contender: str, work: Work, count_operations: bool = False
-) -> dict[str, Any]:
+def measure(model: str, dtype: str, threads: int, contender: str, work: Work) -> dict[str, Any]:
     """One process's result."""
-    environment = os.environ | ({"BENCH_COUNT_OPERATIONS": "1"} if count_operations else {})
     text = json.dumps(asdict(work))
     command = [sys.executable, "-m", "benchmarks.worker", model, dtype, str(threads), contender, text]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{contender} failed at {work}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -76,9 +72,10 @@ def alternate(model: str, match: Match, threads: int, repeats: int) -> dict[str,
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
     for repeat in range(repeats):
-        ours.append(measure(model, match.dtype, threads, "softbench", match.work, count_operations=repeat == 0))
+        work = replace(match.work, count_operations=repeat == 0)
+        ours.append(measure(model, match.dtype, threads, "softbench", work))
         if match.peer == "zero-shot":
-            bare = Work(**(asdict(match.work) | {"soft_prompt": False}))
+            bare = replace(match.work, soft_prompt=False)
             theirs.append(measure(model, match.dtype, threads, "softbench", bare))
         else:
             theirs.append(measure(model, match.dtype, threads, match.peer, match.work))

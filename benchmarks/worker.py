@@ -1,8 +1,7 @@
 """One contender does one piece of work in a process of its own, and prints what it took as JSON.
 
 Its time leaves out loading and a short warm-up; its memory is the most that the process held above what the loaded
-model took, read every few milliseconds. Where BENCH_COUNT_OPERATIONS is set, softbench's work is done once more,
-untimed, to count its floating-point operations. The time that it spends inside the model's calls is taken as it goes.
+model took, read every few milliseconds. The time that softbench spends inside the model's calls is taken as it goes.
 """
 
 import dataclasses
@@ -28,9 +27,8 @@ from softbench.models import LoadedModel, load_model
 from softbench.pipeline import num_shared
 from softbench.rows import encode
 from softbench.tasks import TaskData, get_task, load_data, render_prompt
-from softbench.types import Prompt, SoftPrompt, TuneSettings
+from softbench.types import Prompt, SoftPrompt, TuneResult, TuneSettings
 
-COUNT = "BENCH_COUNT_OPERATIONS" in os.environ
 BATCH_SIZE = 16
 WARM_UP = 4
 SETTINGS = TuneSettings(num_virtual_tokens=10, steps=8, batch_size=8, learning_rate=0.1, warmup_steps=2, init="text")
@@ -38,13 +36,17 @@ SETTINGS = TuneSettings(num_virtual_tokens=10, steps=8, batch_size=8, learning_r
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be done: `kind` is tune, choices or generate; `samples` test samples, or steps of tuning."""
+    """What is to be done: `kind` is tune, choices or generate; `samples` test samples, or steps of tuning.
+
+    With `count_operations` softbench does it once more, untimed, to count floating-point operations.
+    """
 
     kind: str
     task: str
     samples: int
     num_fewshot: int = 0
     soft_prompt: bool = False
+    count_operations: bool = False
 
     def prompts(self) -> list[Prompt]:
         """Test prompts with their shots, or tuning prompts."""
@@ -103,12 +105,12 @@ def timed_calls(model: LoadedModel, result: dict[str, Any]) -> Any:
     result["model_seconds"] = spent[0]
 
 
-def operations(work: Callable[[], Any]) -> int:
-    """Floating-point operations of matrix products in `work`, as torch counts them; 0 where nobody asked."""
-    if not COUNT:
+def operations(work: Work, do: Callable[[], Any]) -> int:
+    """Floating-point operations of matrix products in `do`, as torch counts them; 0 where `work` does not ask."""
+    if not work.count_operations:
         return 0
     with FlopCounterMode(display=False) as counter:
-        work()
+        do()
     return int(counter.get_total_flops())
 
 
@@ -119,12 +121,16 @@ def tune_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict
     warm = dataclasses.replace(SETTINGS, steps=1, batch_size=2)
     tuning.tune(model, prompts[:2], task.description, warm, 0, lambda loss: None)
     result: dict[str, Any] = {}
+
+    def tune() -> TuneResult:
+        return tuning.tune(model, prompts, task.description, settings, 0, lambda loss: None)
+
     with timed_calls(model, result), measured(result):
-        tuned = tuning.tune(model, prompts, task.description, settings, 0, lambda loss: None)
+        tuned = tune()
     return result | {
         "losses": tuned.losses,
         "tokens": tuned.num_tokens + settings.batch_size * work.samples * settings.num_virtual_tokens,
-        "flops": operations(lambda: tuning.tune(model, prompts, task.description, settings, 0, lambda loss: None)),
+        "flops": operations(work, tune),
     }
 
 
@@ -198,7 +204,7 @@ def evaluate_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> 
         result["answers"] = ask(prompts)
     tokens = engine.tokens_read - before
     engine._prefixes.clear()
-    return result | {"tokens": tokens, "flops": operations(lambda: ask(prompts))}
+    return result | {"tokens": tokens, "flops": operations(work, lambda: ask(prompts))}
 
 
 def evaluate_harness(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict[str, Any]:
