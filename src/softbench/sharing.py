@@ -53,9 +53,10 @@ def read_prefix(model: LoadedModel, ids: Sequence[int], vectors: Tensor | None) 
         found: Tensor = model.embed(torch.tensor(list(tokens), dtype=torch.long, device=model.device))
         return found.expand(count, -1, -1)
 
-    parts = [embedded(bos), embedded(ids)]
+    parts = [embedded(bos)]
     if vectors is not None:
-        parts.insert(1, vectors.to(parts[0].dtype).expand(count, -1, -1))
+        parts.append(vectors.to(parts[0].dtype).expand(count, -1, -1))
+    parts.append(embedded(ids))
     embeds = torch.cat(parts, dim=1)
     length = embeds.shape[1]
     if not length:
@@ -93,10 +94,10 @@ def logits_behind(
     """
     which = torch.tensor(owners, device=model.device)
     cache: Any = Cache(layers=[_layer_of(keys, values, which) for keys, values in prefix.layers])
-    masks, positions = _masks_behind(model, prefix.length, nodes)
+    masks = _masks_behind(model, prefix.length, nodes)
     with torch.no_grad():
         embeds = model.embed(nodes.ids)
-    return _forward(model, cache, masks, positions, rows, columns, inputs_embeds=embeds)
+    return _forward(model, cache, masks, nodes.positions, rows, columns, inputs_embeds=embeds)
 
 
 def _layer_of(keys: Tensor, values: Tensor, owners: Tensor) -> Any:
@@ -109,12 +110,12 @@ def _layer_of(keys: Tensor, values: Tensor, owners: Tensor) -> Any:
     return layer
 
 
-def _masks_behind(model: LoadedModel, length: int, nodes: Nodes) -> tuple[Any, Tensor]:
-    """Masks for `nodes` behind a prefix of `length`, and the nodes' positions."""
+def _masks_behind(model: LoadedModel, length: int, nodes: Nodes) -> Any:
+    """Masks for `nodes` behind a prefix of `length`."""
     before = torch.arange(length, device=model.device).expand(nodes.ids.shape[0], -1)
     positions = torch.cat([before, nodes.positions], dim=1)
     branches = torch.cat([torch.zeros_like(before), nodes.branches], dim=1)
-    return attention_masks(model, nodes.branches, nodes.positions, branches, positions), nodes.positions
+    return attention_masks(model, nodes.branches, nodes.positions, branches, positions)
 
 
 class RowCache:
@@ -134,14 +135,11 @@ class RowCache:
 
     def read(self, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
         """Read whole rows behind the prefix; logits at (rows, columns) of `nodes`, (n, vocab)."""
-        model, count = self._model, nodes.ids.shape[0]
-        before = torch.arange(self.prefix_length, device=model.device).expand(count, -1)
-        positions = torch.cat([before, nodes.positions], dim=1)
-        branches = torch.cat([torch.zeros_like(before), nodes.branches], dim=1)
-        masks = attention_masks(model, nodes.branches, nodes.positions, branches, positions)
-        self.at, self.visible = None, positions.shape[1]
+        masks = _masks_behind(self._model, self.prefix_length, nodes)
+        self.at, self.visible = None, self.prefix_length + nodes.ids.shape[1]
         self.lengths = self.prefix_length + (nodes.branches == 0).sum(dim=1)
-        return _forward(model, self._cache, masks, nodes.positions, rows, columns, inputs_embeds=model.embed(nodes.ids))
+        embeds = self._model.embed(nodes.ids)
+        return _forward(self._model, self._cache, masks, nodes.positions, rows, columns, inputs_embeds=embeds)
 
     def step(self, tokens: Tensor, alive: Tensor) -> Tensor:
         """Read one more token a row (rows,); its logits (rows, vocab). Rows not `alive` do not grow."""
