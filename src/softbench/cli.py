@@ -414,8 +414,10 @@ def export_peft(
         revision = None if model else card.get("model_revision")
         loaded = load_model(model or card["model_source"], "float32", "cpu", revision)
     except ModelError as error:
+        if model is not None:
+            raise
         # A card names a local model by its last part alone: paths are nobody else's business.
-        raise ModelError(f"{error}; or give the model with --model" if model is None else str(error)) from error
+        raise ModelError(f"{error}; or give the model with --model") from error
     export(loaded, load_soft_prompt(soft_prompt, loaded.info), output_path)
     out = Console()
     out.print(Text(f"adapter: {output_path}"), soft_wrap=True)

@@ -5,7 +5,6 @@ exported vectors, and texts go to the PEFT model tokenized with `add_special_tok
 softbench.
 """
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +48,4 @@ def export_peft(model: LoadedModel, soft_prompt: SoftPrompt, folder: Path) -> No
     # The configuration is written last: where there is one, the vectors are whole.
     data = safetensors.numpy.save({"prompt_embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
     write_atomic(folder / SAFETENSORS_WEIGHTS_NAME, data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        config.save_pretrained(str(folder))
+    config.save_pretrained(str(folder))

@@ -47,10 +47,10 @@ def load_tensors(folder: Path, stem: str, info: ModelInfo) -> tuple[Tensors, dic
     """Tensors and card. Raises SoftPromptError where they are damaged or made for another model."""
     try:
         data = (folder / f"{stem}.safetensors").read_bytes()
-        card = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
         tensors = safetensors.numpy.load(data)
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-        raise SoftPromptError(f"no whole {_name(stem)} in {str(folder)!r} ({error}); tune it again") from error
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise _damaged(folder, stem, error) from error
+    card = _read_json(folder, stem)
     if not isinstance(card, dict) or card.get("sha256") != hashlib.sha256(data).hexdigest():
         raise SoftPromptError(f"the {_name(stem)} in {str(folder)!r} does not match its card; tune it again")
     if card.get("model_fingerprint") != info.fingerprint:
@@ -64,13 +64,21 @@ def load_tensors(folder: Path, stem: str, info: ModelInfo) -> tuple[Tensors, dic
 
 def read_card(folder: Path, stem: str) -> dict[str, Any]:
     """The card alone, which names the model. Raises SoftPromptError where there is none, or one that names no model."""
-    try:
-        card = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SoftPromptError(f"no whole {_name(stem)} in {str(folder)!r} ({error}); give its folder") from error
+    card = _read_json(folder, stem)
     if not isinstance(card, dict) or not isinstance(card.get("model_source"), str):
         raise SoftPromptError(f"the card of the {_name(stem)} in {str(folder)!r} names no model; tune it again")
     return card
+
+
+def _read_json(folder: Path, stem: str) -> Any:
+    try:
+        return json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(folder, stem, error) from error
+
+
+def _damaged(folder: Path, stem: str, error: Exception) -> SoftPromptError:
+    return SoftPromptError(f"no whole {_name(stem)} in {str(folder)!r} ({error}); tune it again")
 
 
 def _name(stem: str) -> str:
