@@ -3,7 +3,9 @@
 Tuning and evaluation share this module, so that a soft prompt is scored in exactly the layout that it was tuned in.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +14,9 @@ from torch import Tensor
 
 from softbench.errors import ModelError, PromptTooLong
 from softbench.models import LoadedModel
+
+# Rows of a head's weight that are multiplied at once.
+_BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +131,36 @@ def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) 
     head = model.model.get_output_embeddings()
     hook = head.register_forward_pre_hook(lambda _, args: (args[0][rows, columns], *args[1:]))
     try:
-        output = model.model(**inputs)
+        with _head_in_blocks(head):
+            output = model.model(**inputs)
     finally:
         hook.remove()
     return output.logits, output
+
+
+@contextmanager
+def _head_in_blocks(head: Any) -> Iterator[None]:
+    """While this lasts, a plain float32 head on a CPU goes through its weight block by block.
+
+    In one piece, few states against a weight of many rows take twice as long: docs/performance.md.
+    """
+    plain = type(head) is torch.nn.Linear and head.weight.device.type == "cpu" and head.weight.dtype == torch.float32
+    if plain:
+        head.forward = functools.partial(_linear_in_blocks, head.weight, head.bias)
+    try:
+        yield
+    finally:
+        if plain:
+            del head.forward
+
+
+def _linear_in_blocks(weight: Tensor, bias: Tensor | None, states: Tensor) -> Tensor:
+    """`linear(states, weight, bias)` of states (n, hidden) and a weight (vocab, hidden): (n, vocab)."""
+    whole = len(weight) - len(weight) % _BLOCK
+    blocks = weight[:whole].view(-1, _BLOCK, weight.shape[1])
+    of_blocks = torch.bmm(blocks, states.t().expand(len(blocks), -1, -1)).view(whole, len(states))
+    logits = torch.cat([of_blocks.t(), torch.nn.functional.linear(states, weight[whole:])], dim=1)
+    return logits if bias is None else logits + bias
 
 
 def totals_and_likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -119,18 +119,22 @@ def _masks_behind(model: LoadedModel, length: int, nodes: Nodes) -> Any:
 
 
 class RowCache:
-    """Keys and values of rows that go on from one prefix; the token at position p of a row's trunk lies in slot p."""
+    """Keys and values of up to `room` rows that go on from one prefix; the token at position p of a row's trunk lies in
+    slot p.
 
-    def __init__(self, model: LoadedModel, prefix: Prefix, rows: int, slots: int) -> None:
+    `lengths` (rows,) are the slots that the rows use; what lies behind the last of these rows is room for others.
+    """
+
+    def __init__(self, model: LoadedModel, prefix: Prefix, room: int, slots: int) -> None:
         self._model = model
         self.slots = slots
         self.prefix_length = prefix.length
-        self.lengths = torch.full((rows,), prefix.length, device=model.device)
+        self.lengths = torch.zeros(0, dtype=torch.long, device=model.device)
         self.at: Tensor | None = None
         self.visible = 0
         count = int(model.model.config.get_text_config().num_hidden_layers)
         layers = prefix.layers or ((None, None),) * count
-        self._layers: list[Any] = [_SlotLayer(self, rows, keys, values) for keys, values in layers]
+        self._layers: list[Any] = [_SlotLayer(self, room, keys, values) for keys, values in layers]
         self._cache = Cache(layers=self._layers)
 
     def read(self, nodes: Nodes, rows: Tensor, columns: Tensor) -> Tensor:
@@ -141,8 +145,8 @@ class RowCache:
         embeds = self._model.embed(nodes.ids)
         return _forward(self._model, self._cache, masks, nodes.positions, rows, columns, inputs_embeds=embeds)
 
-    def step(self, tokens: Tensor, alive: Tensor) -> Tensor:
-        """Read one more token a row (rows,); its logits (rows, vocab). Rows not `alive` do not grow."""
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token a row (rows,); its logits (rows, vocab)."""
         model = self._model
         positions = self.lengths[:, None]
         self.at, self.visible = self.lengths, int(self.lengths.max()) + 1
@@ -151,32 +155,38 @@ class RowCache:
         masks = attention_masks(model, torch.zeros_like(positions), positions, trunk, slots)
         rows = torch.arange(len(tokens), device=model.device)
         logits = _forward(model, self._cache, masks, positions, rows, torch.zeros_like(rows), input_ids=tokens[:, None])
-        self.lengths = self.lengths + alive.to(self.lengths.dtype)
+        self.lengths = self.lengths + 1
         return logits
 
-    def keep(self, rows: Tensor) -> None:
-        """Let all but `rows` go."""
-        self.lengths = self.lengths[rows]
-        for layer in self._layers:
-            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+    def keep(self, rows: Sequence[int]) -> None:
+        """Let all rows but `rows` go, which are in this order from now on."""
+        moved = [(old, new) for new, old in enumerate(rows) if old != new]
+        self.lengths = self.lengths[torch.tensor(rows, dtype=torch.long, device=self._model.device)]
+        if moved:
+            old, new = (torch.tensor(places, device=self._model.device) for places in zip(*moved, strict=True))
+            for layer in self._layers:
+                for buffer in (layer.keys, layer.values):
+                    used = buffer[:, :, self.prefix_length : self.visible]
+                    used[new] = used[old]
 
     def join(self, other: "RowCache") -> None:
-        """Take the rows of `other`, of as many slots, behind one's own."""
+        """Take the rows of `other`, which go on from the same prefix, behind one's own. There must be room."""
+        first, count = len(self.lengths), len(other.lengths)
         self.lengths = torch.cat([self.lengths, other.lengths])
+        self.visible = max(self.visible, other.visible)
         for mine, theirs in zip(self._layers, other._layers, strict=True):
-            mine.keys = torch.cat([mine.keys, theirs.keys])
-            mine.values = torch.cat([mine.values, theirs.values])
+            mine.take(theirs, slice(first, first + count), slice(self.prefix_length, other.visible))
 
 
 class _SlotLayer(DynamicLayer):
     """One layer's buffers (rows, heads, slots, dim): made once with all the room they need, written in place."""
 
-    def __init__(self, owner: RowCache, rows: int, keys: Tensor | None, values: Tensor | None) -> None:
+    def __init__(self, owner: RowCache, room: int, keys: Tensor | None, values: Tensor | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.keys: Any = None
         self.values: Any = None
         self._owner = owner
-        self._rows = rows
+        self._room = room
         if keys is not None and values is not None:
             self.keys, self.values = self._buffer(keys), self._buffer(values)
             self.keys[:, :, : keys.shape[2]] = keys
@@ -188,13 +198,21 @@ class _SlotLayer(DynamicLayer):
         if not self.is_initialized:
             self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
             self.is_initialized = True
-        owner = self._owner
+        owner, rows = self._owner, len(key_states)
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             if owner.at is None:
-                buffer[:, :, owner.prefix_length : owner.visible] = states
+                buffer[:rows, :, owner.prefix_length : owner.visible] = states
             else:
-                buffer[torch.arange(len(buffer), device=buffer.device), :, owner.at] = states[:, :, 0]
-        return self.keys[:, :, : owner.visible], self.values[:, :, : owner.visible]
+                buffer[torch.arange(rows, device=buffer.device), :, owner.at] = states[:, :, 0]
+        return self.keys[:rows, :, : owner.visible], self.values[:rows, :, : owner.visible]
+
+    def take(self, other: "_SlotLayer", rows: slice, slots: slice) -> None:
+        """Copy the first rows of `other` to `rows`, at `slots`."""
+        if not self.is_initialized:
+            self.keys, self.values = self._buffer(other.keys), self._buffer(other.values)
+            self.is_initialized = True
+        for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
+            mine[rows, :, slots] = theirs[: rows.stop - rows.start, :, slots]
 
     def get_seq_length(self) -> int:
         """Slots in use before the call."""
@@ -202,7 +220,7 @@ class _SlotLayer(DynamicLayer):
 
     def _buffer(self, like: Tensor) -> Tensor:
         # Zeros: what is masked counts nothing only where it is a number.
-        return like.new_zeros(self._rows, like.shape[1], self._owner.slots, like.shape[3])
+        return like.new_zeros(self._room, like.shape[1], self._owner.slots, like.shape[3])
 
 
 def attention_masks(

@@ -3,7 +3,16 @@ import torch
 
 from softbench.errors import PromptTooLong
 from softbench.models import LoadedModel
-from softbench.rows import check_length, encode, encode_contexts, encode_pairs, lay_out, logits_at, target_places
+from softbench.rows import (
+    _head_in_blocks,
+    check_length,
+    encode,
+    encode_contexts,
+    encode_pairs,
+    lay_out,
+    logits_at,
+    target_places,
+)
 
 TEXTS = ["Country: France\nCapital:", "12 + 30", "Question: Which of these is the answer?"]
 
@@ -59,6 +68,30 @@ def test_logits_at_places_are_those_of_the_whole_pass(tiny_model: LoadedModel) -
     few, _ = logits_at(tiny_model, rows, columns, inputs_embeds=batch.embeds)
     whole = tiny_model.model(inputs_embeds=batch.embeds).logits
     torch.testing.assert_close(few, whole[rows, columns], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("vocab", [7, 512, 1300])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_head_in_blocks_is_the_head_with_its_gradient(vocab: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    head = torch.nn.Linear(16, vocab, bias=bias)
+    given = torch.randn(5, 16)
+    states, same = given.clone().requires_grad_(), given.clone().requires_grad_()
+    wanted = head(states)
+    with _head_in_blocks(head):
+        logits = head(same)
+        assert "forward" in vars(head)
+    assert "forward" not in vars(head)
+    torch.testing.assert_close(logits, wanted)
+    wanted.square().sum().backward()
+    logits.square().sum().backward()
+    torch.testing.assert_close(same.grad, states.grad)
+
+
+@pytest.mark.parametrize("head", [torch.nn.Linear(4, 6, dtype=torch.bfloat16), torch.nn.Identity()])
+def test_heads_of_other_kinds_stay_as_they_are(head: torch.nn.Module) -> None:
+    with _head_in_blocks(head):
+        assert "forward" not in vars(head)
 
 
 def test_the_hook_on_the_head_is_gone_after_a_failure(tiny_model: LoadedModel) -> None:

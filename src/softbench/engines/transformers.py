@@ -243,21 +243,19 @@ class TransformersEngine:
                 if waiting and len(live) <= most * 3 // 4:
                     widths = [len(row.context) - num_shared for row in waiting[: most - len(live)]]
                     new = waiting[: _together(widths, _MAX_TOKENS)]
-                    joined = RowCache(self._model, prefix, len(new), slots)
-                    first = self._first_tokens(joined, new, num_shared)
                     if cache is None:
-                        cache = joined
-                    else:
-                        cache.join(joined)
+                        cache = RowCache(self._model, prefix, min(most, len(waiting)), slots)
+                    joined = RowCache(self._model, prefix, len(new), prefix.length + max(widths))
+                    first = self._first_tokens(joined, new, num_shared)
+                    cache.join(joined)
                     del waiting[: len(new)]
                     live += new
                     tokens = torch.cat([tokens, first])
                     self._note(new, first, stop)
                 else:
                     assert cache is not None  # whoever lives has come in
-                    alive = torch.tensor([row.ended is None for row in live], device=tokens.device)
-                    tokens = likeliest_tokens(cache.step(tokens, alive))
-                    self._tokens_read += int(alive.sum())
+                    tokens = likeliest_tokens(cache.step(tokens))
+                    self._tokens_read += len(live)
                     self._note(live, tokens, stop)
             except RuntimeError as error:
                 self._shrink(error, most)
@@ -268,11 +266,12 @@ class TransformersEngine:
                 waiting, live, cache, tokens = [*live, *waiting], [], None, tokens[:0]
                 continue
             going = [place for place, row in enumerate(live) if row.ended is None and len(row.made) < max_new_tokens]
-            # Rows that have ended cost as much as others, and to move the others takes less than a step.
-            if len(live) - len(going) >= max(1, len(live) // 8):
-                kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
-                live = [live[place] for place in going]
-                tokens = tokens[kept]
+            if len(going) < len(live):
+                # The last rows move to where rows have ended, and the others stay.
+                last = iter(place for place in reversed(going) if place >= len(going))
+                kept = [place if place in going else next(last) for place in range(len(going))]
+                live = [live[place] for place in kept]
+                tokens = tokens[torch.tensor(kept, dtype=torch.long, device=tokens.device)]
                 if cache is not None:
                     cache.keep(kept)
             if not live:
