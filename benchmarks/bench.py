@@ -100,20 +100,25 @@ def alternate(model: str, match: Match, threads: int, repeats: int) -> dict[str,
         "tokens_per_second": ours[0]["tokens"] / seconds[0],
         "matrix_product_flops": peak,
         "share_of_matrix_product_rate": ours[0]["flops"] / seconds[0] / peak,
-        "share_outside_the_model": 1 - ours[0]["model_seconds"] / ours[0]["seconds"],
+        "share_on_the_vocabulary": ours[0]["vocabulary_seconds"] / ours[0]["seconds"],
+        "share_outside": 1 - (ours[0]["model_seconds"] + ours[0]["vocabulary_seconds"]) / ours[0]["seconds"],
         "agreement": agreement(ours[0], theirs[0]) if match.peer == "lm-eval" else None,
         "losses": [ours[0].get("losses"), theirs[0].get("losses")],
     }
 
 
 def agreement(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """The largest difference of log-likelihoods, or the share of equal completions."""
+    """The largest differences of log-likelihoods (nats, and relative), or the share of equal completions."""
     pairs = list(zip(ours["answers"], theirs["answers"], strict=True))
     if isinstance(pairs[0][0], str):
         return {"equal_completions": sum(one == other for one, other in pairs) / len(pairs)}
     flat = [(a, b) for one, other in pairs for a, b in zip(one, other, strict=True)]
     best = [one.index(max(one)) == other.index(max(other)) for one, other in pairs]
-    return {"largest_difference": max(abs(a - b) for a, b in flat), "same_choice": sum(best) / len(best)}
+    return {
+        "largest_difference": max(abs(a - b) for a, b in flat),
+        "largest_relative_difference": max(abs(a - b) / abs(b) for a, b in flat),
+        "same_choice": sum(best) / len(best),
+    }
 
 
 def matrix_product_rate(dtype: str, threads: int) -> float:
@@ -164,6 +169,7 @@ def table_of(results: Sequence[dict[str, Any]]) -> Table:
             "wanted",
             "tokens/s",
             "of peak",
+            "vocab",
             "outside",
             "agree",
         )
@@ -176,7 +182,7 @@ def table_of(results: Sequence[dict[str, Any]]) -> Table:
             one["name"], one["dtype"], one["peer"], f"{one['seconds']:.2f}", f"{one['peer_seconds']:.2f}",
             f"{one['ratio']:.2f}x", wanted[0], f"{one['memory_ratio']:.1f}x", wanted[1],
             f"{one['tokens_per_second']:.0f}", f"{one['share_of_matrix_product_rate']:.0%}",
-            f"{one['share_outside_the_model']:.1%}", agree,
+            f"{one['share_on_the_vocabulary']:.1%}", f"{one['share_outside']:.1%}", agree,
         )  # fmt: skip
     return table
 

@@ -21,7 +21,7 @@ import psutil
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from softbench.engines.transformers import TransformersEngine
+from softbench.engines import transformers as engine_module
 from softbench.methods import tune as tuning
 from softbench.models import LoadedModel, load_model
 from softbench.pipeline import num_shared
@@ -87,22 +87,31 @@ def measured(result: dict[str, Any]) -> Any:
 
 @contextmanager
 def timed_calls(model: LoadedModel, result: dict[str, Any]) -> Any:
-    """Adds the seconds spent in the model, there and back, to `result`."""
-    spent, forward, backward = [0.0], model.model.forward, torch.Tensor.backward
+    """Adds the seconds spent in the model, there and back, and those in sums and maxima over its vocabulary."""
+    spent = {"model_seconds": 0.0, "vocabulary_seconds": 0.0}
 
-    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(kind: str, owner: Any, name: str) -> Any:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
         def within(*args: Any, **kwargs: Any) -> Any:
             started = time.perf_counter()
             try:
                 return call(*args, **kwargs)
             finally:
-                spent[0] += time.perf_counter() - started
+                spent[kind] += time.perf_counter() - started
 
-        return functools.wraps(call)(within)
+        return patch.object(owner, name, within)
 
-    with patch.object(model.model, "forward", timed(forward)), patch.object(torch.Tensor, "backward", timed(backward)):
+    with (
+        timed("model_seconds", model.model, "forward"),
+        timed("model_seconds", torch.Tensor, "backward"),
+        timed("vocabulary_seconds", tuning, "_cross_entropy"),
+        timed("vocabulary_seconds", engine_module, "totals_and_likeliest"),
+        timed("vocabulary_seconds", engine_module, "likeliest_tokens"),
+    ):
         yield
-    result["model_seconds"] = spent[0]
+    result.update(spent)
 
 
 def operations(work: Work, do: Callable[[], Any]) -> int:
@@ -188,7 +197,7 @@ def soft_prompt_of(model: LoadedModel, work: Work) -> SoftPrompt | None:
 def evaluate_ours(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """softbench's engine."""
     task, _ = work.load()
-    engine, soft = TransformersEngine(model, BATCH_SIZE), soft_prompt_of(model, work)
+    engine, soft = engine_module.TransformersEngine(model, BATCH_SIZE), soft_prompt_of(model, work)
 
     def ask(of: Sequence[Prompt]) -> Any:
         if work.kind == "generate":

@@ -158,8 +158,10 @@ def _linear_in_blocks(weight: Tensor, bias: Tensor | None, states: Tensor) -> Te
     """`linear(states, weight, bias)` of states (n, hidden) and a weight (vocab, hidden): (n, vocab)."""
     whole = len(weight) - len(weight) % _BLOCK
     blocks = weight[:whole].view(-1, _BLOCK, weight.shape[1])
-    of_blocks = torch.bmm(blocks, states.t().expand(len(blocks), -1, -1)).view(whole, len(states))
-    logits = torch.cat([of_blocks.t(), torch.nn.functional.linear(states, weight[whole:])], dim=1)
+    of_blocks = torch.bmm(states.expand(len(blocks), -1, -1), blocks.transpose(1, 2))  # (blocks, n, _BLOCK)
+    logits = of_blocks.transpose(0, 1).reshape(len(states), whole)
+    if whole < len(weight):
+        logits = torch.cat([logits, torch.nn.functional.linear(states, weight[whole:])], dim=1)
     return logits if bias is None else logits + bias
 
 
