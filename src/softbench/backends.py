@@ -6,11 +6,12 @@ torch is imported when a real model is opened, not before.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softbench.engines.base import Engine
 from softbench.spec import ModelSpec, Spec
-from softbench.types import Adapter, AdapterTuner, ChatTemplate, Tuner
+from softbench.types import Adapter, AdapterTuner, ChatTemplate, SoftPrompt, Tuner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 class Backend:
     """An opened model; `chat` is there where the run asks for its chat template.
 
-    `adapted` lends an engine on the model with an adapter in it. `randomised` is the same architecture with weights
-    drawn by a seed.
+    `read_prompt` reads a soft prompt for it from a folder. `adapted` lends an engine on it with an adapter in it.
+    `randomised` is the same architecture with weights drawn by a seed.
     """
 
     engine: Engine
     tuner: Tuner
     adapter_tuner: AdapterTuner
+    read_prompt: Callable[[Path], SoftPrompt]
     adapted: Callable[[Adapter], AbstractContextManager[Engine]]
     randomised: Callable[[int], "Backend"]
     chat: ChatTemplate | None = None
@@ -49,6 +51,7 @@ def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Bac
     import functools
 
     from softbench.engines.transformers import TransformersEngine
+    from softbench.methods.peft_format import read_prompt
     from softbench.methods.tune import tune_together
     from softbench.methods.tune_adapter import tune_adapter, with_adapter
     from softbench.models import with_random_weights
@@ -62,6 +65,7 @@ def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Bac
         engine=TransformersEngine(loaded, spec.eval_batch_size),
         tuner=functools.partial(tune_together, loaded),
         adapter_tuner=functools.partial(tune_adapter, loaded),
+        read_prompt=functools.partial(read_prompt, loaded),
         adapted=adapted,
         randomised=lambda seed: _around(with_random_weights(loaded, seed), spec, chat),
         chat=chat,
@@ -77,12 +81,14 @@ def _fake(fingerprint: str, model: ModelSpec, spec: Spec) -> Backend:
     import dataclasses
 
     from softbench.engines.fake import INFO, FakeChatTemplate, FakeEngine, fake_tune, fake_tune_adapter
+    from softbench.methods.soft_prompt import load_soft_prompt
 
     engine = FakeEngine(dataclasses.replace(INFO, name=model.label, source=model.source, fingerprint=fingerprint))
     return Backend(
         engine=engine,
         tuner=fake_tune,
         adapter_tuner=fake_tune_adapter,
+        read_prompt=lambda folder: load_soft_prompt(folder, engine.info),
         adapted=lambda adapter: nullcontext(engine),
         randomised=lambda seed: _fake(f"random:{seed}:{fingerprint}", model, spec),
         chat=FakeChatTemplate() if spec.apply_chat_template else None,

@@ -95,7 +95,8 @@ def run(
         bool | None, typer.Option("--tune-together", help="Tune all tasks' and seeds' soft prompts in the same passes.")
     ] = None,
     soft_prompt: Annotated[
-        Path | None, typer.Option(help="Folder of a soft prompt tuned before, to evaluate as loaded_prompt.")
+        Path | None,
+        typer.Option(help="Folder of a soft prompt tuned before, ours or PEFT's, to evaluate as loaded_prompt."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a tuning step.  [default: 8]")] = None,
     num_virtual_tokens: Annotated[int | None, typer.Option(help="Vectors in the soft prompt.  [default: 10]")] = None,
@@ -120,6 +121,17 @@ def run(
         bool | None, typer.Option("--pmi", help="Score options without the question, too; twice the work under cf.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="transformers, or fake for a dry run.")] = None,
+    executor: Annotated[
+        str | None, typer.Option(help="serial, or ray: jobs side by side, see docs/scale_out.md.  [default: serial]")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster: host:port, or auto.  [default: a Ray on this machine]")
+    ] = None,
+    num_gpus: Annotated[
+        float | None, typer.Option(help="GPUs a job asks Ray for.  [default: 1 where the cluster has some]")
+    ] = None,
+    num_cpus: Annotated[int | None, typer.Option(help="CPU cores a job asks Ray for.  [default: 1]")] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory a job asks Ray for, in GiB.  [default: any]")] = None,
     apply_chat_template: Annotated[
         bool | None, typer.Option("--apply-chat-template", help="Put prompts as conversations.")
     ] = None,
@@ -151,6 +163,11 @@ def run(
         "dtype": dtype,
         "device": device,
         "engine": engine,
+        "executor": executor,
+        "ray_address": ray_address,
+        "num_gpus": num_gpus,
+        "num_cpus": num_cpus,
+        "memory": memory,
         "eval_batch_size": eval_batch_size,
         "num_fewshot": num_fewshot,
         "sampling": fewshot_sampling,
@@ -167,13 +184,13 @@ def run(
     }
     checked = read_spec(spec, overrides)
 
-    from softbench import pipeline
+    from softbench import executors
     from softbench.report.progress import make_progress
     from softbench.report.table import WIDE, results_tables, seed_notes, warnings
 
     console = Console(stderr=True)
     try:
-        results = pipeline.run(checked, make_progress(console))
+        results = executors.run(checked, make_progress(console))
     except KeyboardInterrupt:
         console.print("interrupted; the same command goes on where this one stopped")
         raise typer.Exit(130) from None
@@ -405,8 +422,9 @@ def export_peft(
 ) -> None:
     """Write a soft prompt as an adapter of PEFT's (PROMPT_TUNING)."""
     from softbench.methods.peft_format import export_peft as export
+    from softbench.methods.peft_format import read_prompt
     from softbench.methods.saved import read_card
-    from softbench.methods.soft_prompt import STEM, load_soft_prompt
+    from softbench.methods.soft_prompt import STEM
     from softbench.models import load_model
 
     card = read_card(soft_prompt, STEM)
@@ -418,7 +436,7 @@ def export_peft(
             raise
         # A card names a local model by its last part alone: paths are nobody else's business.
         raise ModelError(f"{error}; or give the model with --model") from error
-    export(loaded, load_soft_prompt(soft_prompt, loaded.info), output_path)
+    export(loaded, read_prompt(loaded, soft_prompt), output_path)
     out = Console()
     out.print(Text(f"adapter: {output_path}"), soft_wrap=True)
     out.print(Text(f"load it: peft.PeftModel.from_pretrained(model, {str(output_path)!r})"), soft_wrap=True)

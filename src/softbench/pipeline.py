@@ -67,6 +67,8 @@ def run(spec: Spec, progress: Progress) -> list[Results]:
     Work that an earlier run of the same spec finished is read, not done again. Raises SoftbenchError at anything that
     keeps the run from going on; what was done until then is kept.
     """
+    if spec.executor != "serial":
+        raise SpecError(f"pipeline.run is serial; call executors.run for executor {spec.executor!r}")
     loaded = load_tasks(spec)
     check_output(spec.output_path)
     return [run_model(model, spec, loaded, progress) for model in spec.models]
@@ -87,16 +89,31 @@ def load_tasks(spec: Spec) -> list[tuple[Task, TaskData]]:
 def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData]], progress: Progress) -> Results:
     """Open one model, run all its jobs and write its results; the model leaves memory when this returns."""
     started = time.perf_counter()
+    backend = open_model(model, spec, progress)
+    folder = model_folder(model, spec)
+    jobs = run_jobs(plan(spec, tasks), backend, spec, folder, progress)
+    return write_results(folder, backend.engine.info, spec, jobs, time.perf_counter() - started)
+
+
+def open_model(model: ModelSpec, spec: Spec, progress: Progress) -> Backend:
+    """Load the model, or whatever stands in for it."""
     note = " (a .gguf file is converted the first time)" if model.source.endswith(".gguf") else ""
     with progress.track(f"load {model.label}{note}", 1) as advance:
         backend = BACKENDS[spec.engine](model, spec)
         advance(1)
-    folder = spec.output_path / safe_name(model.label)
-    planned = plan(spec, tasks)
+    return backend
+
+
+def model_folder(model: ModelSpec, spec: Spec) -> Path:
+    """Where all that is kept of the model goes."""
+    return spec.output_path / safe_name(model.label)
+
+
+def run_jobs(planned: Sequence["Job"], backend: Backend, spec: Spec, folder: Path, progress: Progress) -> list[JobResult]:
+    """Run jobs of one model, all of them where their soft prompts are tuned together."""
     if spec.tune_together:
         planned = tune_together(planned, backend, folder / TUNED, progress)
-    jobs = [run_job(job, backend, spec, folder, progress) for job in planned]
-    return write_results(folder, backend.engine.info, spec, jobs, time.perf_counter() - started)
+    return [run_job(job, backend, spec, folder, progress) for job in planned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +312,7 @@ def materials(job: Job, backend: Backend, on_step: OnStep) -> Materials:
         tuner=backend.tuner,
         adapter_tuner=backend.adapter_tuner,
         format_following=format_following if task.generates else None,
+        read_prompt=backend.read_prompt,
         seed=job.seed or 0,
         on_step=on_step,
     )
@@ -524,9 +542,14 @@ def job_key(job: Job, backend: Backend, spec: Spec, tuned: str | None) -> str:
 
 def tuning_key(job: Job, backend: Backend) -> str:
     """Hash of everything that changes what is tuned. Checkpoints do not: where one is missing, tuning is done again."""
-    method = job.spec.model_dump(mode="json", exclude={"checkpoints", "options"})
+    method = tuning_settings(job)
     together = {"tuned_with": job.tuned_with} if job.tuned_with else {}
     return _hash(_common_parts(job, backend) | {"tuning": 1, "method": method} | together)
+
+
+def tuning_settings(job: Job) -> dict[str, Any]:
+    """The settings of the job's method that change what is tuned."""
+    return job.spec.model_dump(mode="json", exclude={"checkpoints", "options"})
 
 
 def _common_parts(job: Job, backend: Backend) -> dict[str, Any]:

@@ -180,10 +180,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class SoftPrompt:
-    """Tuned vectors, float32 of shape (num_virtual_tokens, hidden_size), and the card that says how they were made."""
+    """Tuned vectors, float32 of shape (num_virtual_tokens, hidden_size), and the card that says how they were made.
+
+    BOS, where a model wants one, comes before them, unless they hold its embedding themselves, wherever their maker
+    put it (PEFT: behind the others).
+    """
 
     vectors: NDArray[np.float32]
     card: Mapping[str, Any]
+    holds_bos: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def materials(seed: int = 0) -> Materials:
         tuner=fake_tune,
         adapter_tuner=fake_tune_adapter,
         format_following=lambda soft_prompt, places: 0.0,
+        read_prompt=lambda folder: load_soft_prompt(folder, INFO),
         seed=seed,
         on_step=lambda loss: None,
     )

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -117,6 +117,7 @@ class TransformersEngine:
         self._batch_size = batch_size
         self._tokens_read = 0
         self._prefixes: dict[str, Prefix] = {}
+        self._without_bos: TransformersEngine | None = None
         self._shares = can_share(model)
         if not self._shares:
             logging.getLogger("softbench").warning(
@@ -131,13 +132,23 @@ class TransformersEngine:
     @property
     def tokens_read(self) -> int:
         """Tokens that went through the model so far, padding left out."""
-        return self._tokens_read
+        return self._tokens_read + (self._without_bos.tokens_read if self._without_bos else 0)
+
+    def _behind(self, soft_prompt: SoftPrompt | None) -> "TransformersEngine":
+        """The engine whose rows begin as the soft prompt wants it: without BOS where its vectors hold that."""
+        if soft_prompt is None or not soft_prompt.holds_bos or self._model.bos_id is None:
+            return self
+        if self._without_bos is None:
+            self._without_bos = TransformersEngine(replace(self._model, bos_id=None), self._batch_size)
+        return self._without_bos
 
     @torch.inference_mode()
     def generate(
         self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None, max_new_tokens: int, stop: Sequence[str]
     ) -> list[Completion]:
         """Complete each prompt greedily; see Engine.generate."""
+        if (engine := self._behind(soft_prompt)) is not self:
+            return engine.generate(prompts, soft_prompt, max_new_tokens, stop)
         vectors = self._vectors(soft_prompt)
         contexts = encode_contexts(self._model, [prompt.text for prompt in prompts])
         for prompt, context in zip(prompts, contexts, strict=True):
@@ -162,6 +173,8 @@ class TransformersEngine:
     @torch.inference_mode()
     def score_choices(self, prompts: Sequence[Prompt], soft_prompt: SoftPrompt | None) -> list[ChoiceScores]:
         """Log-likelihoods of every prompt's continuations; see Engine.score_choices."""
+        if (engine := self._behind(soft_prompt)) is not self:
+            return engine.score_choices(prompts, soft_prompt)
         vectors = self._vectors(soft_prompt)
         scores = [ChoiceScores()] * len(prompts)
         places = [place for place, prompt in enumerate(prompts) if prompt.continuations]

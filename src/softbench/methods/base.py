@@ -27,6 +27,7 @@ class Materials:
     their targets; `init_text` is what vectors may start from: the task's instruction, or a first prompt where it has
     none. `answer_format` is the task's, as its instruction puts it. `format_following` is the share of the tuning
     samples at the given places that the model answers in form behind a soft prompt; None where nothing is generated.
+    `read_prompt` reads a soft prompt for the model from a folder, and raises SoftPromptError.
     """
 
     tune_samples: Sequence[Sample]
@@ -38,6 +39,7 @@ class Materials:
     tuner: Tuner
     adapter_tuner: AdapterTuner
     format_following: Callable[[SoftPrompt, Sequence[int]], float] | None
+    read_prompt: Callable[[Path], SoftPrompt]
     seed: int
     on_step: OnStep
 

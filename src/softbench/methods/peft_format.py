@@ -2,19 +2,24 @@
 
 PEFT puts its vectors before everything, BOS among it; softbench tunes them behind BOS. So BOS becomes the first of the
 exported vectors, and texts go to the PEFT model tokenized with `add_special_tokens=False`: its rows are then those of
-softbench.
+softbench. Vectors that PEFT tuned are read with the embedding of BOS behind them, as its rows had it.
 """
 
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 import torch
 
-from softbench.errors import SpecError
+from softbench.errors import SoftPromptError, SpecError
 from softbench.files import write_atomic
+from softbench.methods.soft_prompt import load_soft_prompt
 from softbench.models import LoadedModel
 from softbench.types import SoftPrompt
+
+CONFIG, WEIGHTS, TENSOR = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
 
 
 def export_peft(model: LoadedModel, soft_prompt: SoftPrompt, folder: Path) -> None:
@@ -25,14 +30,11 @@ def export_peft(model: LoadedModel, soft_prompt: SoftPrompt, folder: Path) -> No
     """
     try:
         from peft import PromptTuningConfig
-        from peft.utils import SAFETENSORS_WEIGHTS_NAME
     except ImportError:
         raise SpecError("export-peft needs PEFT, which is not installed: pip install 'softbench[peft]'") from None
     vectors = soft_prompt.vectors
-    if model.bos_id is not None:
-        with torch.no_grad():
-            bos = model.embed(torch.tensor([model.bos_id], device=model.device)).float().cpu().numpy()
-        vectors = np.concatenate([bos, vectors])
+    if not soft_prompt.holds_bos:
+        vectors = np.concatenate([_bos(model), vectors])
     text = model.model.config.get_text_config()
     config = PromptTuningConfig(
         task_type="CAUSAL_LM",
@@ -46,6 +48,50 @@ def export_peft(model: LoadedModel, soft_prompt: SoftPrompt, folder: Path) -> No
         num_attention_heads=text.num_attention_heads,
     )
     # The configuration is written last: where there is one, the vectors are whole.
-    data = safetensors.numpy.save({"prompt_embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
-    write_atomic(folder / SAFETENSORS_WEIGHTS_NAME, data)
+    data = safetensors.numpy.save({TENSOR: np.ascontiguousarray(vectors, dtype=np.float32)})
+    write_atomic(folder / WEIGHTS, data)
     config.save_pretrained(str(folder))
+
+
+def read_prompt(model: LoadedModel, folder: Path) -> SoftPrompt:
+    """The soft prompt in `folder`: softbench's own, or an adapter of PEFT's kind PROMPT_TUNING.
+
+    Raises SoftPromptError where it is damaged, of another kind, or made for another model (PEFT names none that could
+    be checked: there the hidden size must do).
+    """
+    if not (folder / CONFIG).is_file():
+        return load_soft_prompt(folder, model.info)
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        kind = config["peft_type"], config["task_type"], config.get("num_transformer_submodules") or 1
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise SoftPromptError(f"{str(folder / CONFIG)!r} is no configuration of PEFT ({error!r})") from error
+    if kind != ("PROMPT_TUNING", "CAUSAL_LM", 1):
+        raise SoftPromptError(
+            f"the adapter in {str(folder)!r} is of kind {kind[0]} for {kind[1]}; PROMPT_TUNING for CAUSAL_LM is wanted"
+        )
+    try:
+        data = (folder / WEIGHTS).read_bytes()
+        vectors = safetensors.numpy.load(data)[TENSOR].astype(np.float32)
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise SoftPromptError(
+            f"the adapter in {str(folder)!r} has no vectors in {WEIGHTS} ({error!r}); pickled ones are not read"
+        ) from error
+    if vectors.ndim != 2 or vectors.shape[1] != model.info.hidden_size or not np.isfinite(vectors).all():
+        raise SoftPromptError(
+            f"the adapter in {str(folder)!r} has vectors of shape {vectors.shape}; finite ones of hidden size "
+            f"{model.info.hidden_size} are wanted"
+        )
+    bos = _bos(model)
+    if not (len(bos) and np.allclose(vectors[0], bos[0], rtol=0.01, atol=1e-4)):
+        vectors = np.concatenate([vectors, bos])
+    card = {"sha256": hashlib.sha256(data).hexdigest(), "from": "peft", "num_virtual_tokens": len(vectors)}
+    return SoftPrompt(vectors, card, holds_bos=True)
+
+
+def _bos(model: LoadedModel) -> np.typing.NDArray[np.float32]:
+    """The embedding of BOS, (1, hidden), or (0, hidden) where the model's tokenizer writes none."""
+    ids = torch.tensor([] if model.bos_id is None else [model.bos_id], dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        embedded: np.typing.NDArray[np.float32] = model.embed(ids).float().cpu().numpy()
+    return embedded

@@ -116,7 +116,7 @@ class LoadedPrompt(Method):
 
     def prepare(self, materials: Materials) -> Prepared:
         """Read it. Raises SoftPromptError where it was tuned for another model or another answer format."""
-        found = load_soft_prompt(self.soft_prompt, materials.info)
+        found = materials.read_prompt(self.soft_prompt)
         form = found.card.get("answer_format")
         if form not in (None, materials.answer_format):
             raise SoftPromptError(
@@ -133,8 +133,9 @@ def save_soft_prompt(folder: Path, soft_prompt: SoftPrompt, info: ModelInfo, car
     the vectors.
     """
     vectors = soft_prompt.vectors
-    whole = save_tensors(folder, STEM, {STEM: vectors}, info, {"num_virtual_tokens": len(vectors), **card})
-    return SoftPrompt(vectors, whole)
+    shape = {"num_virtual_tokens": len(vectors), "holds_bos": soft_prompt.holds_bos}
+    whole = save_tensors(folder, STEM, {STEM: vectors}, info, {**shape, **card})
+    return SoftPrompt(vectors, whole, soft_prompt.holds_bos)
 
 
 def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
@@ -145,4 +146,4 @@ def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
         raise SoftPromptError(
             f"the soft prompt in {str(folder)!r} has no vectors of hidden size {info.hidden_size}; tune it again"
         )
-    return SoftPrompt(vectors, card)
+    return SoftPrompt(vectors, card, holds_bos=card.get("holds_bos") is True)
