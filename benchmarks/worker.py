@@ -24,9 +24,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from softbench.engines import transformers as engine_module
 from softbench.methods import tune as tuning
 from softbench.models import LoadedModel, load_model
-from softbench.pipeline import num_shared
 from softbench.rows import encode
-from softbench.tasks import TaskData, get_task, load_data, render_prompt
+from softbench.tasks import TaskData, get_task, load_data, num_shared, render_prompt
 from softbench.types import Prompt, SoftPrompt, TuneResult, TuneSettings
 
 BATCH_SIZE = 16

@@ -1,5 +1,6 @@
 """The command line. Exit codes: 0 done, 1 a fault in softbench, 2 bad input (one line says what), 130 interrupted."""
 
+import importlib
 import io
 import os
 import sys
@@ -120,7 +121,7 @@ def run(
     pmi: Annotated[
         bool | None, typer.Option("--pmi", help="Score options without the question, too; twice the work under cf.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="transformers, or fake for a dry run.")] = None,
+    engine: Annotated[str | None, typer.Option(help="transformers, vllm, or fake for a dry run.")] = None,
     executor: Annotated[
         str | None, typer.Option(help="serial, or ray: jobs side by side, see docs/scale_out.md.  [default: serial]")
     ] = None,
@@ -441,6 +442,33 @@ def export_peft(
     out.print(Text(f"adapter: {output_path}"), soft_wrap=True)
     out.print(Text(f"load it: peft.PeftModel.from_pretrained(model, {str(output_path)!r})"), soft_wrap=True)
     out.print(Text("its texts are tokenized with add_special_tokens=False; BOS, where there is one, is in the adapter"))
+
+
+@app.command(
+    "lm-eval",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def lm_eval(context: typer.Context) -> None:
+    """Run lm-evaluation-harness with softbench as its model; all flags are the harness's own.
+
+    softbench lm-eval --model_args pretrained=...,soft_prompt=OUT/<model>/tuned/<name> --tasks arc_easy
+    """
+    try:
+        from lm_eval.__main__ import cli_evaluate
+
+        importlib.import_module("softbench.lm_eval_model")  # registers the model
+    except ImportError:
+        raise SpecError("lm-evaluation-harness is not installed: pip install 'softbench[lm-eval]'") from None
+    given = list(context.args)
+    if any(one == "--model" or one.startswith("--model=") for one in given):
+        raise SpecError("softbench lm-eval brings its own model; drop --model, and name yours as pretrained=...")
+    before = sys.argv
+    sys.argv = ["softbench lm-eval", "run", "--model", "softbench", *given]
+    try:
+        cli_evaluate()
+    finally:
+        sys.argv = before
 
 
 @app.command()

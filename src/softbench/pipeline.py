@@ -32,6 +32,7 @@ from softbench.tasks import (
     choice_answers,
     get_task,
     load_data,
+    num_shared,
     render_chat_prompt,
     render_prompt,
     samples_hash,
@@ -109,7 +110,9 @@ def model_folder(model: ModelSpec, spec: Spec) -> Path:
     return spec.output_path / safe_name(model.label)
 
 
-def run_jobs(planned: Sequence["Job"], backend: Backend, spec: Spec, folder: Path, progress: Progress) -> list[JobResult]:
+def run_jobs(
+    planned: Sequence["Job"], backend: Backend, spec: Spec, folder: Path, progress: Progress
+) -> list[JobResult]:
     """Run jobs of one model, all of them where their soft prompts are tuned together."""
     if spec.tune_together:
         planned = tune_together(planned, backend, folder / TUNED, progress)
@@ -456,14 +459,6 @@ def make_prompts(
         texts.setdefault(sample.group, []).append(prompt.text)
     shared = {group: num_shared(of_group) for group, of_group in texts.items()}
     return [replace(prompt, num_shared=shared[sample.group]) for sample, prompt in zip(samples, prompts, strict=True)]
-
-
-def num_shared(texts: Sequence[str]) -> int:
-    """How many characters all `texts` begin with; 0 where there is one alone."""
-    first, last = min(texts), max(texts)  # what these two share, all between them do
-    if len(texts) < 2:
-        return 0
-    return next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
 
 
 def shots_for(sample: Sample, prepared: Prepared) -> Sequence[Sample]:

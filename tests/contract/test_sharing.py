@@ -14,9 +14,8 @@ import transformers
 from softbench.engines.transformers import TransformersEngine
 from softbench.errors import ModelError
 from softbench.models import LoadedModel, load_model
-from softbench.pipeline import num_shared
 from softbench.sharing import RowCache, can_share
-from softbench.tasks import get_task, load_data, render_prompt
+from softbench.tasks import get_task, load_data, num_shared, render_prompt
 from softbench.types import ChoiceScores, Prompt, SoftPrompt
 from tests.tiny import ARCHITECTURES, make_tokenizer
 

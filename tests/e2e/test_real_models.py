@@ -16,8 +16,7 @@ import torch
 from scripts.demo_model import SHA256, demo_model
 from softbench.engines.transformers import TransformersEngine
 from softbench.models import LoadedModel, load_model
-from softbench.pipeline import num_shared
-from softbench.tasks import get_task, load_data, render_prompt
+from softbench.tasks import get_task, load_data, num_shared, render_prompt
 from softbench.types import ChoiceScore, Prompt, Sample
 
 pytestmark = [pytest.mark.real_model, pytest.mark.timeout(1800)]

@@ -15,6 +15,7 @@ TORCH_USERS = {
     "rows",
     "sharing",
     "engines.transformers",
+    "engines.vllm",
     "methods.tune",
     "methods.tune_adapter",
     "methods.peft_format",
@@ -26,8 +27,9 @@ LAYERS = [
     {"answer_formats", "rows", "records", "spec"},
     {"sharing"},
     {"tasks", "methods", "engines", "scoring", "stats"},
-    {"backends", "results", "runs"},
+    {"backends", "lm_eval_model", "results", "runs"},
     {"pipeline", "report"},
+    {"executors"},
     {"cli"},
     {"__main__"},
 ]

@@ -22,6 +22,7 @@ from softbench.tasks.loading import TaskData, load_data, samples_hash
 from softbench.tasks.task import (
     Task,
     choice_answers,
+    num_shared,
     render_chat_prompt,
     render_prompt,
     shuffle_labels,
@@ -130,6 +131,7 @@ __all__ = [
     "formulations",
     "get_task",
     "load_data",
+    "num_shared",
     "render_chat_prompt",
     "render_prompt",
     "samples_hash",

@@ -141,6 +141,14 @@ def _content(task: Task, sample: Sample, space: str) -> tuple[tuple[int, int], .
     return tuple((begin + len(space), end + len(space)) for begin, end in spans)
 
 
+def num_shared(texts: Sequence[str]) -> int:
+    """How many characters all `texts` begin with; 0 where there is one alone."""
+    first, last = min(texts), max(texts)  # what these two share, all between them do
+    if len(texts) < 2:
+        return 0
+    return next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+
+
 def choice_answers(task: Task, sample: Sample) -> tuple[str, ...]:
     """The answer that each option of `sample` stands for: its letter (mcf) or its text."""
     if task.formulation == "mcf":
