@@ -30,7 +30,7 @@ LAYERS = [
     {"backends", "lm_eval_model", "results", "runs"},
     {"pipeline", "report"},
     {"executors"},
-    {"cli"},
+    {"api", "cli"},
     {"__main__"},
 ]
 

@@ -23,16 +23,20 @@ def save_tensors(folder: Path, stem: str, tensors: Tensors, info: ModelInfo, car
 
     The card is written last: where there is one, the tensors are whole.
     """
-    data = safetensors.numpy.save({name: np.ascontiguousarray(one, dtype=np.float32) for name, one in tensors.items()})
-    whole = {
+    of_model = {
         "model": info.name,
         "model_source": info.source,
         "model_revision": info.revision,
         "model_fingerprint": info.fingerprint,
         "hidden_size": info.hidden_size,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        **card,
     }
+    return write_tensors(folder, stem, tensors, {**of_model, **card})
+
+
+def write_tensors(folder: Path, stem: str, tensors: Tensors, card: Mapping[str, Any]) -> dict[str, Any]:
+    """Write tensors with a card that names the model already; the card with the file's hash."""
+    data = safetensors.numpy.save({name: np.ascontiguousarray(one, dtype=np.float32) for name, one in tensors.items()})
+    whole = {**card, "sha256": hashlib.sha256(data).hexdigest()}
     write_atomic(folder / f"{stem}.safetensors", data)
     write_json(folder / f"{stem}.json", whole)
     return whole

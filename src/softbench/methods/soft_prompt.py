@@ -9,7 +9,7 @@ import numpy as np
 
 from softbench.errors import SoftPromptError, SpecError
 from softbench.methods.base import Materials, Method, tuning_cost
-from softbench.methods.saved import is_saved, load_tensors, save_tensors
+from softbench.methods.saved import is_saved, load_tensors, save_tensors, write_tensors
 from softbench.types import Labels, LossOn, ModelInfo, Options, Prepared, SoftPrompt, TuneRequest, TuneSettings, Until
 
 STEM = "soft_prompt"
@@ -136,6 +136,13 @@ def save_soft_prompt(folder: Path, soft_prompt: SoftPrompt, info: ModelInfo, car
     shape = {"num_virtual_tokens": len(vectors), "holds_bos": soft_prompt.holds_bos}
     whole = save_tensors(folder, STEM, {STEM: vectors}, info, {**shape, **card})
     return SoftPrompt(vectors, whole, soft_prompt.holds_bos)
+
+
+def write_soft_prompt(folder: Path, soft_prompt: SoftPrompt) -> None:
+    """Write a soft prompt that came with its full card to another folder. Raises SoftPromptError where it has none."""
+    if "model_fingerprint" not in soft_prompt.card:
+        raise SoftPromptError("a soft prompt without a card of softbench came; give the folder that it lies in")
+    write_tensors(folder, STEM, {STEM: soft_prompt.vectors}, soft_prompt.card)
 
 
 def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
