@@ -8,7 +8,8 @@
     ├── PromptTooLong    (ValueError)   a prompt does not fit the model's context
     ├── SoftPromptError  (ValueError)   a soft prompt's file is damaged or made for another model
     ├── TuningError      (ArithmeticError)  tuning met a loss that is not finite
-    └── OutputError      (OSError)      results can't be written where they should go
+    ├── OutputError      (OSError)      results can't be written where they should go
+    └── ClusterError     (RuntimeError) a Ray cluster can't be used, or loses workers again and again
 
 A message says what came, what was wanted and what to do. The command line prints it on one line and exits with 2.
 """
@@ -51,6 +52,10 @@ class TuningError(SoftbenchError, ArithmeticError):
 
 class OutputError(SoftbenchError, OSError):
     """Results can't be written where they should go."""
+
+
+class ClusterError(SoftbenchError, RuntimeError):
+    """A Ray cluster can't be used, or loses workers again and again."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

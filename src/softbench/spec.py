@@ -174,6 +174,12 @@ class Spec(_Strict):
     eval_batch_size: Count = 64
     pmi: bool = False
     tune_together: bool = False
+    # Where jobs are done changes no result: results files don't hold it.
+    executor: Literal["serial", "ray"] = Field("serial", exclude=True)
+    ray_address: Text | None = Field(None, exclude=True)
+    num_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None = Field(None, exclude=True)
+    num_cpus: Count | None = Field(None, exclude=True)
+    memory: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = Field(None, exclude=True)
 
     @property
     def chat(self) -> ChatSettings | None:
@@ -187,6 +193,15 @@ class Spec(_Strict):
         for name in ("system_instruction", "fewshot_as_multiturn", "assistant_prefix"):
             if getattr(self, name) and not self.apply_chat_template:
                 raise ValueError(f"{name!r} is given without 'apply_chat_template'; add it (--apply-chat-template)")
+        return self
+
+    @model_validator(mode="after")
+    def _requests_need_ray(self) -> Self:
+        for name in ("ray_address", "num_gpus", "num_cpus", "memory"):
+            if getattr(self, name) is not None and self.executor != "ray":
+                raise ValueError(f"{name!r} is given without executor 'ray'; add it (--executor ray)")
+        if self.num_gpus is not None and self.num_gpus > 1 and self.num_gpus % 1:
+            raise ValueError(f"'num_gpus' can't be {self.num_gpus}; give a whole number, or a part of one GPU")
         return self
 
     @model_validator(mode="after")
