@@ -27,11 +27,11 @@ def run(
 
     Work that an earlier call finished in `output_path` is read, not done again. Raises SoftbenchError.
     """
-    from softbench import pipeline
+    from softbench import executors
     from softbench.spec import read_spec
 
     asked = {"models": list(models), "tasks": list(tasks), "methods": list(methods), "output_path": Path(output_path)}
-    return pipeline.run(read_spec(None, {**settings, **asked}), progress or _progress())
+    return executors.run(read_spec(None, {**settings, **asked}), progress or _progress())
 
 
 def tune(
