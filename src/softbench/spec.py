@@ -170,7 +170,7 @@ class Spec(_Strict):
     data_dir: Folder | None = Field(default_factory=data_dir_of_environment)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
-    engine: Literal["transformers", "fake"] = "transformers"
+    engine: Literal["transformers", "vllm", "fake"] = "transformers"
     eval_batch_size: Count = 64
     pmi: bool = False
     tune_together: bool = False
@@ -202,6 +202,13 @@ class Spec(_Strict):
                 raise ValueError(f"{name!r} is given without executor 'ray'; add it (--executor ray)")
         if self.num_gpus is not None and self.num_gpus > 1 and self.num_gpus % 1:
             raise ValueError(f"'num_gpus' can't be {self.num_gpus}; give a whole number, or a part of one GPU")
+        return self
+
+    @model_validator(mode="after")
+    def _vllm_runs_models_as_they_are(self) -> Self:
+        other = next((method.kind for method in self.methods if method.kind in ("lora", "random_model")), None)
+        if self.engine == "vllm" and other is not None:
+            raise ValueError(f"method {other!r} changes weights, and vLLM runs a model as it is; run it without vllm")
         return self
 
     @model_validator(mode="after")

@@ -17,13 +17,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from softbench.errors import ModelError, SoftPromptError
+from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, trees_of, vectors_of
+from softbench.errors import ModelError
 from softbench.models import LoadedModel
 from softbench.rows import (
     check_length,
     encode,
     encode_contexts,
-    encode_pairs,
     lay_out,
     likeliest_tokens,
     logits_at,
@@ -32,8 +32,6 @@ from softbench.rows import (
 from softbench.sharing import Prefix, RowCache, can_share, nodes_of, read_prefix
 from softbench.types import ChoiceScore, ChoiceScores, Completion, FinishReason, ModelInfo, Prompt, SoftPrompt
 
-# How many of the prompt's last tokens are decoded with a completion: enough for any tokenizer's spacing rules.
-_TAIL = 4
 # How many tokens at the end of what prompts share may be merged with what follows.
 _BOUNDARY = 2
 # What one pass may hold: tokens of all its rows, and logits of all places that are looked at (256 of 262k tokens).
@@ -50,47 +48,6 @@ Result = TypeVar("Result")
 Ids = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A prompt with its continuations: the tokens that all of them begin with, then each one's own, at least one.
-
-    `begins` are the places (from the trunk's first token) from which a continuation's tokens are scored. Counted by a
-    row's columns, the trunk comes first, then the branches without their last tokens, which nothing follows.
-    """
-
-    trunk: list[int]
-    branches: list[list[int]]
-    begins: list[int]
-
-    @property
-    def read_branches(self) -> list[list[int]]:
-        """What a model reads of the branches: all but their last tokens."""
-        return [branch[:-1] for branch in self.branches]
-
-    @property
-    def width(self) -> int:
-        """Tokens of its row."""
-        return len(self.trunk) + sum(len(branch) - 1 for branch in self.branches)
-
-    @property
-    def num_scored(self) -> int:
-        """Places whose logits are looked at, at most."""
-        return sum(
-            len(self.trunk) - begin + len(branch) for branch, begin in zip(self.branches, self.begins, strict=True)
-        )
-
-    def column(self, option: int, place: int) -> int:
-        """The column of the token at `place` of an option's path."""
-        inside = place - len(self.trunk)
-        if inside < 0:
-            return place
-        return len(self.trunk) + sum(len(branch) - 1 for branch in self.branches[:option]) + inside
-
-    def without(self, count: int) -> "Tree":
-        """The tree without its first `count` tokens."""
-        return Tree(self.trunk[count:], self.branches, [begin - count for begin in self.begins])
-
-
 @dataclass(slots=True)
 class _Row:
     """A completion in the making: of which prompt, its tokens, those made so far, and what ended it."""
@@ -103,7 +60,7 @@ class _Row:
     @property
     def tail(self) -> list[int]:
         """The context's last tokens."""
-        return self.context[-_TAIL:]
+        return self.context[-TAIL:]
 
 
 class TransformersEngine:
@@ -166,7 +123,7 @@ class TransformersEngine:
             else:
                 self._complete(rows, self._prefix(ids, vectors), len(ids), max_new_tokens, stop)
             for row in rows:
-                text, reason = row.ended or (self._text(row.tail, row.made), "length")
+                text, reason = row.ended or (added_text(self._model, row.tail, row.made), "length")
                 completions[row.index] = Completion(text, reason, len(row.context), len(row.made))
         return [completions[index] for index in range(len(prompts))]
 
@@ -179,7 +136,7 @@ class TransformersEngine:
         scores = [ChoiceScores()] * len(prompts)
         places = [place for place, prompt in enumerate(prompts) if prompt.continuations]
         asked = [prompts[place] for place in places]
-        trees = self._trees(asked, _height(vectors))
+        trees = trees_of(self._model, asked, _height(vectors))
         most = [min(len(tree.trunk), *tree.begins) - 1 for tree in trees]
         for ids, indices in self._by_prefix(asked, [tree.trunk for tree in trees], most).items():
             behind = [trees[index] if ids is None else trees[index].without(len(ids)) for index in indices]
@@ -193,25 +150,8 @@ class TransformersEngine:
             found = self._in_batches(behind, [(tree.width, tree.num_scored) for tree in behind], score)
             for one, of_tree in zip(order, found, strict=True):
                 index = indices[one]
-                scores[places[index]] = self._checked(of_tree, asked[index])
+                scores[places[index]] = checked_scores(self._model, of_tree, asked[index])
         return scores
-
-    def _trees(self, prompts: Sequence[Prompt], num_virtual: int) -> list[Tree]:
-        """Each prompt's continuations as paths that part where their tokens do. Raises PromptTooLong."""
-        wanted = [(prompt.text, continuation) for prompt in prompts for continuation in prompt.continuations]
-        pairs = iter(encode_pairs(self._model, wanted))
-        trees = []
-        for prompt in prompts:
-            parted = [next(pairs) for _ in prompt.continuations]
-            paths = [context + rest for context, rest in parted]
-            check_length(self._model, prompt.sample_id, max(map(len, paths)), num_virtual, 0)
-            shortest = min(map(len, paths))
-            same = next((place for place in range(shortest) if len({path[place] for path in paths}) > 1), shortest)
-            same = min(same, shortest - 1)
-            trees.append(
-                Tree(paths[0][:same], [path[same:] for path in paths], [len(context) for context, _ in parted])
-            )
-        return trees
 
     def _by_prefix(
         self, prompts: Sequence[Prompt], contexts: Sequence[Sequence[int]], most: Sequence[int]
@@ -340,36 +280,7 @@ class TransformersEngine:
         for row, token in zip(rows, tokens.tolist(), strict=True):
             if row.ended is None:
                 row.made.append(token)
-                row.ended = self._end(row.tail, row.made, stop)
-
-    def _end(self, tail: list[int], made: list[int], stop: Sequence[str]) -> tuple[str, FinishReason] | None:
-        """The text and why it ended, if the last token of `made` ended it."""
-        if made[-1] in self._model.eos_ids:
-            return self._text(tail, made[:-1]), "eos"
-        if not stop:
-            return None
-        # A stop string that the last token completes lies within as many tokens as it has characters (bytes, at worst).
-        reach = 4 * max(map(len, stop))
-        recent = made[-reach:]
-        if not any(
-            one in self._text(tail if len(recent) == len(made) else made[:-reach][-_TAIL:], recent) for one in stop
-        ):
-            return None
-        text = self._text(tail, made)
-        found = [place for place in (text.find(one) for one in stop) if place >= 0]
-        return (text[: min(found)], "stop") if found else None
-
-    def _text(self, tail: list[int], made: list[int]) -> str:
-        """The text that `made` adds after `tail`: decoded alone, some tokenizers would drop its first space.
-
-        Special tokens are no text, as other tools have it too.
-        """
-        decode = functools.partial(
-            self._model.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        before: str = decode(tail)
-        whole: str = decode(tail + made)
-        return whole[len(before) :]
+                row.ended = ending(self._model, row.tail, row.made, stop)
 
     def _score(self, prefix: Prefix, trees: Sequence[Tree]) -> list[ChoiceScores]:
         """Scores of a batch of trees behind `prefix`, each a row."""
@@ -448,24 +359,10 @@ class TransformersEngine:
             )
         return scores
 
-    def _checked(self, scores: ChoiceScores, prompt: Prompt) -> ChoiceScores:
-        for score in scores.options:
-            if not math.isfinite(score.logprob):
-                raise ModelError(
-                    f"{self.info.name}: log-likelihood {score.logprob} on sample {prompt.sample_id!r}; try --dtype "
-                    "float32"
-                )
-        return scores
-
     def _vectors(self, soft_prompt: SoftPrompt | None) -> Tensor | None:
         if soft_prompt is None:
             return None
-        if soft_prompt.vectors.ndim != 2 or soft_prompt.vectors.shape[1] != self.info.hidden_size:
-            raise SoftPromptError(
-                f"a soft prompt of shape {soft_prompt.vectors.shape} came, and {self.info.name} takes "
-                f"(num_virtual_tokens, {self.info.hidden_size}); tune one for this model"
-            )
-        return torch.from_numpy(soft_prompt.vectors).to(self._model.device)
+        return torch.from_numpy(vectors_of(self._model, soft_prompt)).to(self._model.device)
 
     def _in_batches(
         self,
