@@ -26,11 +26,12 @@ from softbench.report.progress import LineProgress
 from softbench.results import Results
 from softbench.spec import Spec
 from softbench.types import Advance
-from tests.e2e.test_cli import softbench_run
+from tests.e2e.test_cli import CAPITALS, FAKE, softbench_run
 from tests.e2e.test_run import QUIET, records_of, spec_of, tiny_spec, untimed
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
+FAKE_RUN = ["run", *FAKE, *CAPITALS]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ def cluster() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setattr(executors, "SECONDS_BETWEEN_LOOKS", 0.1)
-        started = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
-        yield started.address_info["address"]
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        yield ray.get_runtime_context().gcs_address
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,10 +115,11 @@ def test_prompts_tuned_together_are_those_of_a_serial_run(cluster: str, tmp_path
 def test_a_worker_that_is_killed_changes_no_result(
     cluster: str, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    asked = {"tasks": ["capitals", "elements"], "methods": ["soft_prompt"], "num_fewshot": None, "limit": None}
-    asked["eval_batch_size"] = 1  # slow enough to be caught in the middle
+    # One row a batch is slow enough to be caught in the middle.
+    asked: dict[str, Any] = {"tasks": ["capitals", "arithmetic"], "methods": ["soft_prompt"], "num_fewshot": None}
+    asked |= {"limit": 103, "eval_batch_size": 1}
     serial = run(tiny_spec(tiny_folder("llama"), tmp_path / "serial", **asked), QUIET)
-    left_behind = []
+    left_behind: list[int] = []
 
     def kill(detail: str) -> None:
         at = re.search(r":(\d+) llama capitals soft_prompt: evaluate: 64/103", detail)
@@ -147,8 +149,7 @@ def test_a_unit_whose_workers_are_lost_again_and_again_ends_the_run() -> None:
 
 
 def test_bad_input_that_a_worker_meets_is_the_line_of_a_serial_run(cluster: str, tmp_path: Path) -> None:
-    bad = ("run", "--model", "fake", "--engine", "fake", "--tasks", "capitals", "--methods", "zero_shot")
-    bad += ("--soft-prompt", "nowhere")
+    bad = [*FAKE_RUN, "--methods", "zero_shot", "--soft-prompt", "nowhere"]
     serial = softbench_run(*bad, cwd=tmp_path)
     placed = softbench_run(*bad, "--executor", "ray", "--ray-address", cluster, cwd=tmp_path)
     last = [done.stderr.splitlines()[-1] for done in (serial, placed)]
@@ -159,8 +160,7 @@ def test_bad_input_that_a_worker_meets_is_the_line_of_a_serial_run(cluster: str,
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
-    fake = ("run", "--model", "fake", "--engine", "fake", "--tasks", "capitals", "--executor", "ray")
-    done = softbench_run(*fake, "--ray-address", "127.0.0.1:1", cwd=tmp_path)
+    done = softbench_run(*FAKE_RUN, "--executor", "ray", "--ray-address", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 2
     assert re.fullmatch(r"error: no Ray cluster can be used at '127\.0\.0\.1:1' \(.*\); give .*\n", done.stderr)
 
