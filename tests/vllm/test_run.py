@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from softbench.results import Results
 from softbench.spec import read_spec
 from softbench.tasks import get_task, load_data, render_prompt
 from softbench.types import Prompt
-from tests.contract.test_engines import soft_prompt
+from tests.contract.test_engines import prompts, soft_prompt
 from tests.tiny import save_tiny_model
 from tests.vllm.conftest import CHANGES
 
@@ -83,6 +84,27 @@ def test_a_model_that_vllm_has_no_kernel_for_is_named(tmp_path: Path) -> None:
         VllmEngine(model, open_llm(model, 4)).generate([Prompt("a", "Country:", " x")], None, 4, ())
 
 
+def test_a_context_that_memory_has_no_room_for_is_shorter(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    wide = {"num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 64, "hidden_size": 64}
+    save_tiny_model("llama", tmp_path / "long", **wide, max_position_embeddings=131_072)  # 2 GiB of keys and values
+    model = load_model(str(tmp_path / "long"), "bfloat16", "cpu")
+    engine = VllmEngine(model, open_llm(model, 4))
+    assert 1000 < engine.info.max_length < 131_072 == model.info.max_length
+
+
+def test_bfloat16_is_near_float32(llama: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    model = load_model(str(llama), "bfloat16", "cpu")
+    llm = open_llm(model, 4)
+    assert llm.llm_engine.vllm_config.model_config.dtype == torch.bfloat16
+    engine, exact = VllmEngine(model, llm), TransformersEngine(load_model(str(llama), "float32", "cpu"), 4)
+    for soft in (None, soft_prompt(exact)):
+        scores = [one.score_choices(prompts(), soft) for one in (engine, exact)]
+        logprobs = [[option.logprob for of_prompt in one for option in of_prompt.options] for one in scores]
+        assert logprobs[0] == pytest.approx(logprobs[1], rel=0.05)
+
+
 @pytest.mark.real_model
 def test_a_real_model_answers_as_on_the_transformers_engine() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
@@ -94,11 +116,12 @@ def test_a_real_model_answers_as_on_the_transformers_engine() -> None:
     mine, theirs = VllmEngine(model, open_llm(model, 16)), TransformersEngine(model, 16)
     task = get_task("capitals")
     data = load_data(task, None)
-    prompts = [render_prompt(task, sample, data.tune[:2]) for sample in data.test[:8]]
+    made = [render_prompt(task, sample, data.tune[:2]) for sample in data.test[:8]]
+    asked = [replace(prompt, continuations=(" Paris", " Lima", prompt.target)) for prompt in made]
     for soft in (None, soft_prompt(mine)):
-        assert mine.generate(prompts, soft, 16, ("\n",)) == theirs.generate(prompts, soft, 16, ("\n",))
-        asked = [Prompt(one.sample_id, one.text, "", (" Paris", " Lima", one.target)) for one in prompts]
-        for one, other in zip(mine.score_choices(asked, soft), theirs.score_choices(asked, soft), strict=True):
+        assert mine.generate(asked, soft, 16, ("\n",)) == theirs.generate(asked, soft, 16, ("\n",))
+        scores = [engine.score_choices(asked, soft) for engine in (mine, theirs)]
+        for one, other in zip(*scores, strict=True):
             logprobs = [[option.logprob for option in scores.options] for scores in (one, other)]
             assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
             assert one.top_options == other.top_options

@@ -61,6 +61,7 @@ def open_llm(model: LoadedModel, batch_size: int) -> Any:
                 enable_prompt_embeds=True,
                 enforce_eager=True,
                 max_num_seqs=batch_size,
+                max_model_len=-1,  # the model's own, or what there is memory for
                 gpu_memory_utilization=_GPU_SHARE,
                 use_tqdm_on_load=False,
             )
@@ -72,14 +73,17 @@ class VllmEngine:
     """An Engine around a LoadedModel, which encodes texts and embeds rows, and the LLM that open_llm made of it."""
 
     def __init__(self, model: LoadedModel, llm: Any) -> None:
-        max_length = min(model.info.max_length, int(llm.llm_engine.model_config.max_model_len))
-        self._model = dataclasses.replace(model, info=dataclasses.replace(model.info, max_length=max_length))
+        fitted, config = model.info.max_length, llm.llm_engine.vllm_config
+        if config.model_config.max_model_len < fitted:
+            # A row as long as all memory for keys and values would wait for ever: vLLM keeps a block for itself.
+            fitted = config.model_config.max_model_len - config.cache_config.block_size
+        self._model = dataclasses.replace(model, info=dataclasses.replace(model.info, max_length=fitted))
         self._llm = llm
         self._tokens_read = 0
 
     @property
     def info(self) -> ModelInfo:
-        """What identifies the model; `max_length` is vLLM's where that is less."""
+        """What identifies the model; `max_length` is less than its own where memory has no room for that."""
         return self._model.info
 
     @property
