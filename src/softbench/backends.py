@@ -55,7 +55,7 @@ def open_vllm(model: ModelSpec, spec: Spec) -> Backend:
 def _load(model: ModelSpec, spec: Spec) -> "tuple[LoadedModel, ChatTemplate | None]":
     from softbench.models import load_model, with_chat_template
 
-    loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label)
+    loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label, spec.device_map)
     return with_chat_template(loaded) if spec.apply_chat_template else (loaded, None)
 
 

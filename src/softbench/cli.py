@@ -117,6 +117,9 @@ def run(
         str | None, typer.Option(help="float32, bfloat16 or auto: bfloat16 where it is native.  [default: auto]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.  [default: auto]")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto: spread a model larger than one GPU over all of them.")
+    ] = None,
     eval_batch_size: Annotated[int | None, typer.Option(help="Most rows a batch in evaluation.  [default: 64]")] = None,
     pmi: Annotated[
         bool | None, typer.Option("--pmi", help="Score options without the question, too; twice the work under cf.")
@@ -163,6 +166,7 @@ def run(
         "data_dir": data_dir,
         "dtype": dtype,
         "device": device,
+        "device_map": device_map,
         "engine": engine,
         "executor": executor,
         "ray_address": ray_address,
@@ -469,6 +473,40 @@ def lm_eval(context: typer.Context) -> None:
         cli_evaluate()
     finally:
         sys.argv = before
+
+
+@app.command()
+def push(
+    run: Annotated[Path, typer.Argument(help="A run's folder, OUT/<model>.")],
+    repo_id: Annotated[str, typer.Argument(help="A dataset repository of the hub, owner/name; made if need be.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch to push to.  [default: main]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go, and stop.")] = False,
+) -> None:
+    """Upload a run's results, samples and soft prompts to the hub."""
+    from softbench.share import files_of, push
+
+    if dry_run:
+        for path in files_of(run):
+            typer.echo(path)
+        return
+    Console().print(Text(f"pushed: {push(run, repo_id, private, revision)}"), soft_wrap=True)
+
+
+@app.command("log")
+def log_run(
+    run: Annotated[str, typer.Argument(help="A run's folder, OUT/<model>, or one method of it: FOLDER@METHOD.")],
+    to: Annotated[str, typer.Option(help="wandb or trackio.")] = "wandb",
+    project: Annotated[str, typer.Option(help="Project to log to.")] = "softbench",
+) -> None:
+    """Log a finished run to an experiment tracker: settings, tuning losses, metrics and costs of each job."""
+    from softbench.runs import read_run
+    from softbench.share import TRACKERS, log_run
+
+    if to not in TRACKERS:
+        raise SpecError(f"--to can't be {to!r}{did_you_mean(to, TRACKERS)}")
+    for name in log_run(Path(run.partition("@")[0]), read_run(run), to, project):
+        typer.echo(f"logged: {name}")
 
 
 @app.command()

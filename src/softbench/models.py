@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib.util
 import inspect
 import json
 import os
@@ -55,19 +56,29 @@ class LoadedModel:
 
 
 def load_model(
-    source: str, dtype: str = "auto", device: str = "auto", revision: str | None = None, name: str | None = None
+    source: str,
+    dtype: str = "auto",
+    device: str = "auto",
+    revision: str | None = None,
+    name: str | None = None,
+    device_map: str | None = None,
 ) -> LoadedModel:
     """Load `source` (a folder, a `.gguf` file or a hub id) for evaluation, frozen; results call it `name`.
 
-    Raises ModelError where it is missing, not a causal language model, or stored in pickle files only.
+    With `device_map` (auto, balanced, sequential) accelerate spreads its layers over all GPUs, in place of `device`.
+    Raises ModelError where it is missing, not a causal language model, stored in pickle files only, or too large.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     folder, files, revision = _locate(source, revision)
     torch_device = _pick_device(device)
     torch_dtype = _pick_dtype(dtype, torch_device)
-    model, tokenizer = _read(folder, source, torch_dtype)
-    _place(model, torch_device)
+    model, tokenizer = _read(folder, source, torch_dtype, device_map)
+    if device_map is None:
+        _place(model, torch_device)
+        placed = str(torch_device)
+    else:
+        placed = _spread_over(model, source)
     check_usable(model, tokenizer, source)
     text_config = model.config.get_text_config()
     embeddings = {id(module.weight): module.weight for module in (model.get_input_embeddings(), _head(model, source))}
@@ -78,7 +89,7 @@ def load_model(
         fingerprint=_fingerprint(folder),
         revision=revision,
         dtype=str(torch_dtype).removeprefix("torch."),
-        device=str(torch_device),
+        device=placed,
         num_parameters=num_parameters,
         num_body_parameters=num_parameters - sum(weight.numel() for weight in embeddings.values()),
         hidden_size=int(model.get_input_embeddings().weight.shape[1]),
@@ -213,7 +224,9 @@ def _snapshot(hub_id: str, revision: str | None) -> tuple[Path, dict[str, str], 
     return folder, {}, folder.name
 
 
-def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read(folder: Path, source: str, dtype: torch.dtype, device_map: str | None) -> tuple[Any, Any]:
+    if device_map is not None and importlib.util.find_spec("accelerate") is None:
+        raise ModelError("a device map needs accelerate, which is not installed: pip install 'softbench[accelerate]'")
     if not (folder / "config.json").is_file():
         raise ModelError(f"model folder {source!r} has no config.json; give the folder that save_pretrained wrote")
     if not any(folder.glob("*.safetensors")):
@@ -224,7 +237,7 @@ def _read(folder: Path, source: str, dtype: torch.dtype) -> tuple[Any, Any]:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         _check_causal(config, source)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, device_map=device_map
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except ModelError:
@@ -252,6 +265,23 @@ def _place(model: Any, device: torch.device) -> None:
         model.to(device).eval().requires_grad_(False)
     except (RuntimeError, AssertionError) as error:  # torch raises either where a device is not there or too small
         raise ModelError(f"the model can't be put on device {str(device)!r}: {str(error).splitlines()[0]}") from error
+
+
+def _spread_over(model: Any, source: str) -> str:
+    """The devices that hold a model's layers. Raises ModelError where some were left on the host or on disk."""
+    model.eval().requires_grad_(False)
+    devices = list(dict.fromkeys(str(torch.device(one) if one != "disk" else one) for one in _devices_of(model)))
+    if len(devices) > 1 and {"cpu", "disk"} & set(devices):
+        raise ModelError(
+            f"model {source!r} does not fit the GPUs: a part would go to {devices[-1]}, through which nothing can be "
+            "tuned; use more GPUs, --dtype bfloat16 or a quantised model"
+        )
+    return ",".join(devices)
+
+
+def _devices_of(model: Any) -> list[Any]:
+    placed = getattr(model, "hf_device_map", None) or {"": model.device}
+    return [torch.device("cuda", one) if isinstance(one, int) else one for one in placed.values()]
 
 
 def _pick_device(device: str) -> torch.device:

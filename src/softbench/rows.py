@@ -129,7 +129,12 @@ def logits_at(model: LoadedModel, rows: Tensor, columns: Tensor, **inputs: Any) 
     to logits after it (soft capping, scaling) still happens.
     """
     head = model.model.get_output_embeddings()
-    hook = head.register_forward_pre_hook(lambda _, args: (args[0][rows, columns], *args[1:]))
+
+    def gather(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        states = args[0]
+        return states[rows.to(states.device), columns.to(states.device)], *args[1:]
+
+    hook = head.register_forward_pre_hook(gather)
     try:
         with _head_in_blocks(head):
             output = model.model(**inputs)

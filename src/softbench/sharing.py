@@ -102,7 +102,7 @@ def logits_behind(
 
 def _layer_of(keys: Tensor, values: Tensor, owners: Tensor) -> Any:
     def of_rows(states: Tensor) -> Tensor:
-        return states.expand(len(owners), -1, -1, -1) if len(states) == 1 else states[owners]
+        return states.expand(len(owners), -1, -1, -1) if len(states) == 1 else states[owners.to(states.device)]
 
     layer: Any = DynamicLayer()
     layer.keys, layer.values = of_rows(keys), of_rows(values)
@@ -163,7 +163,7 @@ class RowCache:
         moved = [(old, new) for new, old in enumerate(rows) if old != new]
         self.lengths = self.lengths[torch.tensor(rows, dtype=torch.long, device=self._model.device)]
         if moved:
-            old, new = (torch.tensor(places, device=self._model.device) for places in zip(*moved, strict=True))
+            old, new = (list(places) for places in zip(*moved, strict=True))
             for layer in self._layers:
                 for buffer in (layer.keys, layer.values):
                     used = buffer[:, :, self.prefix_length : self.visible]
@@ -203,7 +203,7 @@ class _SlotLayer(DynamicLayer):
             if owner.at is None:
                 buffer[:rows, :, owner.prefix_length : owner.visible] = states
             else:
-                buffer[torch.arange(rows, device=buffer.device), :, owner.at] = states[:, :, 0]
+                buffer[torch.arange(rows, device=buffer.device), :, owner.at.to(buffer.device)] = states[:, :, 0]
         return self.keys[:rows, :, : owner.visible], self.values[:rows, :, : owner.visible]
 
     def take(self, other: "_SlotLayer", rows: slice, slots: slice) -> None:

@@ -170,6 +170,7 @@ class Spec(_Strict):
     data_dir: Folder | None = Field(default_factory=data_dir_of_environment)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
+    device_map: Literal["auto", "balanced", "sequential"] | None = None
     engine: Literal["transformers", "vllm", "fake"] = "transformers"
     eval_batch_size: Count = 64
     pmi: bool = False

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def test_what_tune_returns_is_what_a_run_tunes_and_evaluates(
     tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = str(tiny_folder("gemma3"))
-    common = {"limit": 6, "dtype": "float32", "device": "cpu", "progress": QUIET}
+    common: dict[str, Any] = {"limit": 6, "dtype": "float32", "device": "cpu", "progress": QUIET}
     [whole] = softbench.run(
         [model], ["capitals"], ["zero_shot", "soft_prompt"], steps=3, output_path=tmp_path / "out", **common
     )

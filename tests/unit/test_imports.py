@@ -28,7 +28,7 @@ LAYERS = [
     {"sharing"},
     {"tasks", "methods", "engines", "scoring", "stats"},
     {"backends", "lm_eval_model", "results", "runs"},
-    {"pipeline", "report"},
+    {"pipeline", "report", "share"},
     {"executors"},
     {"api", "cli"},
     {"__main__"},

@@ -229,6 +229,11 @@ def backward(
         )
         shares_of_token = [1 / counts[owner] for owner, example in part for _ in example.learned]
         weighted = losses * torch.tensor(shares_of_token, device=losses.device)
+        if not weighted.requires_grad:
+            raise TuningError(
+                f"{model.info.name} gives its inputs no gradient (quantised for inference alone?); tune a model that "
+                "does, such as the one that it was made from"
+            )
         weighted.sum().backward()
         of_examples = weighted.detach().cpu().split([len(example.learned) for _, example in part])
         for owner, of_example in zip(owners, of_examples, strict=True):
