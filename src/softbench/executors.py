@@ -292,13 +292,13 @@ def retry(unit: Unit | None, times: int, error: Exception, progress: Progress) -
     progress.note(f"{what}; another one takes over ({times} of at most {MAX_RETRIES} retries)")
 
 
-def show(news: tuple[list[str], str], progress: Progress, advance: Advance) -> None:
+def show(news: tuple[list[str], list[str]], progress: Progress, advance: Advance) -> None:
     """Put on the display what workers said."""
     notes, latest = news
     for line in notes:
         progress.note(line)
-    if latest:
-        advance(0, latest)
+    for line in latest:
+        advance(0, line)
 
 
 class Board:
@@ -306,20 +306,20 @@ class Board:
 
     def __init__(self) -> None:
         self._notes: list[str] = []
-        self._latest = ""
+        self._latest: dict[str, str] = {}
 
     def note(self, line: str) -> None:
         """Keep a line until it is read."""
         self._notes.append(line)
 
-    def show(self, line: str) -> None:
-        """Keep a line until it is read, or there is a newer one."""
-        self._latest = line
+    def show(self, name: str, line: str) -> None:
+        """Keep a worker's line until it is read, or there is a newer one of the same worker."""
+        self._latest[name] = f"{name} {line}"
 
-    def take(self) -> tuple[list[str], str]:
-        """All notes and the latest line since the last call."""
-        taken = self._notes, self._latest
-        self._notes, self._latest = [], ""
+    def take(self) -> tuple[list[str], list[str]]:
+        """All notes and each worker's latest line since the last call."""
+        taken = self._notes, list(self._latest.values())
+        self._notes, self._latest = [], {}
         return taken
 
 
@@ -329,20 +329,19 @@ class BoardProgress:
     def __init__(self, board: Any, name: str) -> None:
         self._board = board
         self._name = name
-        self._shown = 0.0
 
     @contextmanager
     def track(self, label: str, total: int) -> Iterator[Advance]:
         """Write how far `total` units of work have come."""
-        done = 0
-        self._board.show.remote(f"{self._name} {label}")
+        done, shown = 0, 0.0
+        self._board.show.remote(self._name, label)
 
         def advance(amount: int, detail: str = "") -> None:
-            nonlocal done
+            nonlocal done, shown
             done += amount
-            if time.perf_counter() - self._shown >= SECONDS_BETWEEN_LOOKS:
-                self._shown = time.perf_counter()
-                self._board.show.remote(f"{self._name} {label}: {done}/{total}{detail and ', '}{detail}")
+            if time.perf_counter() - shown >= SECONDS_BETWEEN_LOOKS:
+                shown = time.perf_counter()
+                self._board.show.remote(self._name, f"{label}: {done}/{total}{detail and ', '}{detail}")
 
         yield advance
 
