@@ -131,7 +131,8 @@ def _harness_metrics(name: str, jobs: Sequence[JobResult]) -> dict[str, Any]:
     for job in jobs:
         for metric, estimate in job.metrics.items():
             values[f"{metric},{job.label}"] = estimate.value
-            values[f"{metric}_stderr,{job.label}"] = estimate.stderr
+            # The harness's tables can't print None.
+            values[f"{metric}_stderr,{job.label}"] = "N/A" if estimate.stderr is None else estimate.stderr
     return values
 
 

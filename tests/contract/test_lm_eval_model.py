@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed: pip install 'softbench[lm-eval]'")
 
 import lm_eval.tasks
+import lm_eval.utils
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
@@ -233,3 +234,17 @@ def test_conversations_are_written_by_the_model_s_template(tiny_folder: Callable
     assert chat.apply_chat_template(turns[:1]) == "[user]Hi;[assistant]"
     assert chat.apply_chat_template(turns, add_generation_prompt=False) == "[user]Hi;[assistant]The answer is"
     assert "[{{ one.role }}]" in str(chat.chat_template(True))
+
+
+def test_the_harness_s_own_readers_open_a_run_of_softbench(tmp_path: Path) -> None:
+    command = ["run", "--engine", "fake", "--model", "m", "--tasks", "capitals,elements", "--limit", "4"]
+    result = CliRunner().invoke(app, [*command, "--output-path", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    names = [str(path) for path in sorted((tmp_path / "m").glob("*.json*"))]
+    [path] = lm_eval.utils.get_results_filenames(names)
+    samples = lm_eval.utils.get_sample_results_filenames(names)
+    assert [lm_eval.utils.get_file_task_name(Path(name).name) for name in samples] == ["capitals", "elements"]
+    assert lm_eval.utils.get_latest_filename(samples) in samples
+    table = lm_eval.utils.make_table(json.loads(Path(path).read_text()))
+    rows = [line for line in table.splitlines() if "soft_prompt" in line and "format_following" in line]
+    assert len(rows) == 2

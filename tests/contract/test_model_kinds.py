@@ -101,3 +101,14 @@ def test_what_does_not_fit_the_gpus_is_refused(
     monkeypatch.setattr(models.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="a device map needs accelerate, which is not installed"):
         load_model(str(tiny_folder("llama")), "float32", device_map="auto")
+
+
+def test_a_model_in_shards_is_one_model(tiny: Callable[[str], LoadedModel], tmp_path: Path) -> None:
+    whole = tiny("llama")
+    whole.model.save_pretrained(tmp_path, max_shard_size="30KB")
+    whole.tokenizer.save_pretrained(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    sharded = TransformersEngine(load_model(str(tmp_path), "float32", "cpu"), 4).score_choices(prompts(), None)
+    for one, other in zip(sharded, TransformersEngine(whole, 4).score_choices(prompts(), None), strict=True):
+        logprobs = [option.logprob for option in other.options]
+        assert [option.logprob for option in one.options] == pytest.approx(logprobs, rel=1e-5)
