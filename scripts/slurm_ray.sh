@@ -22,9 +22,8 @@ if [ $# -eq 0 ] || [ -z "${SLURM_JOB_NODELIST:-}" ]; then
 fi
 seconds_to_join=300
 
-# Two jobs on one machine must not meet: ports follow the job's number.
+# Two jobs on one machine must not meet: the port follows the job's number.
 port=$((20000 + SLURM_JOB_ID % 20000))
-client_port=$((port + 20000))
 # Only who knows this word may use the cluster (Ray 2.5x and later; older ones let anybody).
 export RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
@@ -39,7 +38,7 @@ cores=${SLURM_CPUS_PER_TASK:-$(nproc)}
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 
 srun --overlap --nodes=1 --ntasks=1 --cpus-per-task="$cores" --nodelist="$head" \
-  ray start --head --block --node-ip-address="$address" --port="$port" --ray-client-server-port="$client_port" \
+  ray start --head --block --node-ip-address="$address" --port="$port" \
   --num-cpus="$cores" --include-dashboard=false &
 
 others=$((SLURM_JOB_NUM_NODES - 1))

@@ -163,7 +163,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
 def knock(address: str | None) -> None:
     """Raise OSError where nothing listens at `address`, HOST:PORT: Ray itself would try for many minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    host, _, port = (address or "").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
 
