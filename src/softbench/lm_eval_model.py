@@ -166,7 +166,7 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
         """The greedy completion of each context, up to its stop strings or number of tokens."""
         found = [""] * len(requests)
         for places in _by(requests, lambda request: (request.task_name, *_limits(request.args[1]))):
-            _, max_new_tokens, stop = (requests[places[0]].task_name, *_limits(requests[places[0]].args[1]))
+            max_new_tokens, stop = _limits(requests[places[0]].args[1])
             texts = [requests[place].args[0] for place in places]
             shared = num_shared(texts)
             prompts = [
