@@ -47,16 +47,15 @@ def tune(
 
     Raises SoftbenchError.
     """
-    from softbench.backends import BACKENDS
     from softbench.methods.soft_prompt import write_soft_prompt
-    from softbench.pipeline import load_tasks, plan, prepare
+    from softbench.pipeline import load_tasks, open_model, plan, prepare
     from softbench.spec import read_spec
 
     asked = {"models": [model], "tasks": [task], "methods": ["soft_prompt"], "seeds": [seed]}
     spec = read_spec(None, {**settings, **asked})
     shown = progress or _progress()
     [job] = plan(spec, load_tasks(spec))
-    backend = BACKENDS[spec.engine](spec.models[0], spec)
+    backend = open_model(spec.models[0], spec, shown)
     with tempfile.TemporaryDirectory(prefix="softbench-") as folder:
         prepared = prepare(job, backend, Path(folder), f"{backend.engine.info.name} {job.task.name}", shown)
     assert prepared.soft_prompt is not None  # that is what the method prepares
@@ -91,11 +90,11 @@ def evaluate(
         method: dict[str, Any] = {"kind": "zero_shot"}
         if num_fewshot:
             method = {"kind": "few_shot", "num_fewshot": num_fewshot}
-        elif soft_prompt is not None:
-            folder = Path(scratch) / "soft_prompt" if isinstance(soft_prompt, SoftPrompt) else Path(soft_prompt)
-            if isinstance(soft_prompt, SoftPrompt):
-                write_soft_prompt(folder, soft_prompt)
-            method = {"kind": "loaded_prompt", "soft_prompt": folder}
+        if isinstance(soft_prompt, SoftPrompt):
+            write_soft_prompt(Path(scratch) / "soft_prompt", soft_prompt)
+            soft_prompt = Path(scratch) / "soft_prompt"
+        if soft_prompt is not None:
+            method = {"kind": "loaded_prompt", "soft_prompt": Path(soft_prompt)}
         out = Path(scratch) / "out" if output_path is None else output_path
         [results] = run([model], [task], [method], output_path=out, progress=progress, seeds=[seed], **settings)
     [job] = results.jobs

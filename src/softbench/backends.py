@@ -43,13 +43,10 @@ def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
 
 def open_vllm(model: ModelSpec, spec: Spec) -> Backend:
     """Load the model with transformers, for tuning, and a copy of it with vLLM, which is scored."""
-    import dataclasses
-
     from softbench.engines.vllm import VllmEngine, open_llm
 
     loaded, chat = _load(model, spec)
-    engine = VllmEngine(loaded, open_llm(loaded, spec.eval_batch_size))
-    return dataclasses.replace(_around(loaded, chat, spec), engine=engine)
+    return _around(loaded, chat, spec, VllmEngine(loaded, open_llm(loaded, spec.eval_batch_size)))
 
 
 def _load(model: ModelSpec, spec: Spec) -> "tuple[LoadedModel, ChatTemplate | None]":
@@ -59,7 +56,7 @@ def _load(model: ModelSpec, spec: Spec) -> "tuple[LoadedModel, ChatTemplate | No
     return with_chat_template(loaded) if spec.apply_chat_template else (loaded, None)
 
 
-def _around(loaded: "LoadedModel", chat: ChatTemplate | None, spec: Spec) -> Backend:
+def _around(loaded: "LoadedModel", chat: ChatTemplate | None, spec: Spec, engine: Engine | None = None) -> Backend:
     import functools
 
     from softbench.engines.transformers import TransformersEngine
@@ -74,7 +71,7 @@ def _around(loaded: "LoadedModel", chat: ChatTemplate | None, spec: Spec) -> Bac
             yield TransformersEngine(loaded, spec.eval_batch_size)
 
     return Backend(
-        engine=TransformersEngine(loaded, spec.eval_batch_size),
+        engine=engine or TransformersEngine(loaded, spec.eval_batch_size),
         tuner=functools.partial(tune_together, loaded),
         adapter_tuner=functools.partial(tune_adapter, loaded),
         read_prompt=functools.partial(read_prompt, loaded),

@@ -58,6 +58,11 @@ class ClusterError(SoftbenchError, RuntimeError):
     """A Ray cluster can't be used, or loses workers again and again."""
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or its kind where it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'boolq'?` where something known is near, else the known words themselves."""
     options = sorted(known)

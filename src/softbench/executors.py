@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from softbench import pipeline
 from softbench.backends import Backend
-from softbench.errors import ClusterError, OutputError, SoftbenchError, SpecError
+from softbench.errors import ClusterError, OutputError, SoftbenchError, SpecError, first_line
 from softbench.pipeline import Job
 from softbench.results import JobResult, Results, write_results
 from softbench.spec import Spec
@@ -166,11 +166,6 @@ def knock(address: str | None) -> None:
     host, _, port = (address or "").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its kind."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def request(ray: Any, spec: Spec) -> dict[str, float]:

@@ -20,7 +20,7 @@ from softbench.errors import SpecError
 from softbench.methods.peft_format import read_prompt
 from softbench.models import load_model, with_chat_template
 from softbench.tasks import num_shared
-from softbench.types import Prompt, SoftPrompt
+from softbench.types import ChatTemplate, Prompt, SoftPrompt
 
 _MAX_GEN_TOKS = 256
 _OWNER = "softbench"
@@ -62,7 +62,7 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
             self._soft_prompt = read_prompt(self._model, Path(soft_prompt))
         self._batch_size = size
         self._engine = TransformersEngine(self._model, size)
-        self._renders_chat = False
+        self._chat: ChatTemplate | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -86,17 +86,15 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """A conversation as text. Raises ModelError where the model has no chat template."""
-        if not self._renders_chat:
-            self._model, _ = with_chat_template(self._model)
+        if self._chat is None:
+            self._model, self._chat = with_chat_template(self._model)
             self._engine = TransformersEngine(self._model, self._batch_size)
-            self._renders_chat = True
-        _, template = with_chat_template(self._model)
         messages: Any = chat_history
         if add_generation_prompt:
-            return template.render(messages, open_reply=True)
+            return self._chat.render(messages, open_reply=True)
         # The last message is the beginning of the model's own: its text stays open.
         said = str(messages[-1]["content"])
-        text = template.render(messages, open_reply=False)
+        text = self._chat.render(messages, open_reply=False)
         return text[: text.rindex(said) + len(said)]
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
@@ -133,7 +131,7 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
     def loglikelihood(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, whether it is the greedy continuation) of each (context, continuation)."""
         found: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
-        for places in _by(requests, lambda request: (request.task_name,)):
+        for places in _by(requests, lambda request: request.task_name).values():
             # Options of one question come one after another, with one context: they are scored as branches of it.
             groups: list[list[int]] = []
             for place in places:
@@ -144,7 +142,7 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
             shared = num_shared([requests[group[0]].args[0] for group in groups])
             prompts = [
                 Prompt(
-                    f"{requests[group[0]].task_name}:{requests[group[0]].doc_id}",
+                    _name(requests[group[0]]),
                     requests[group[0]].args[0],
                     "",
                     tuple(requests[place].args[1] for place in group),
@@ -159,19 +157,18 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
 
     def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
         """Log-likelihood (nats) of each whole text behind BOS and soft prompt; it must fit the context in one piece."""
-        prompts = [Prompt(f"{one.task_name}:{one.doc_id}", "", "", (one.args[0],)) for one in requests]
+        prompts = [Prompt(_name(one), "", "", (one.args[0],)) for one in requests]
         return [scores.options[0].logprob for scores in self._engine.score_choices(prompts, self._soft_prompt)]
 
     def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[str]:
         """The greedy completion of each context, up to its stop strings or number of tokens."""
         found = [""] * len(requests)
-        for places in _by(requests, lambda request: (request.task_name, *_limits(request.args[1]))):
-            max_new_tokens, stop = _limits(requests[places[0]].args[1])
+        groups = _by(requests, lambda request: (request.task_name, *_limits(request.args[1])))
+        for (_, max_new_tokens, stop), places in groups.items():
             texts = [requests[place].args[0] for place in places]
             shared = num_shared(texts)
             prompts = [
-                Prompt(f"{requests[place].task_name}:{requests[place].doc_id}", text, "", (), shared)
-                for place, text in zip(places, texts, strict=True)
+                Prompt(_name(requests[place]), text, "", (), shared) for place, text in zip(places, texts, strict=True)
             ]
             completions = self._engine.generate(prompts, self._soft_prompt, max_new_tokens, stop)
             for place, completion in zip(places, completions, strict=True):
@@ -179,12 +176,17 @@ class SoftbenchLM(LM):  # type: ignore[misc]  # the harness has no types
         return found
 
 
-def _by(requests: Sequence[Any], key: Callable[[Any], Any]) -> list[list[int]]:
+def _name(request: Any) -> str:
+    """What errors call a request's sample."""
+    return f"{request.task_name}:{request.doc_id}"
+
+
+def _by(requests: Sequence[Any], key: Callable[[Any], Any]) -> dict[Any, list[int]]:
     """Places of requests of equal keys, in the order in which they come."""
     groups: dict[Any, list[int]] = {}
     for place, request in enumerate(requests):
         groups.setdefault(key(request), []).append(place)
-    return list(groups.values())
+    return groups
 
 
 def _limits(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import transformers
 
-from softbench.errors import ModelError
+from softbench.errors import ModelError, first_line
 from softbench.types import Message, ModelInfo
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
@@ -216,7 +216,7 @@ def _snapshot(hub_id: str, revision: str | None) -> tuple[Path, dict[str, str], 
         other = ["consolidated*", "*/*"]
         folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns, ignore_patterns=other))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise ModelError(
             f"model {hub_id!r} is no folder here and the hub did not give it ({reason}); check the name, the network "
             "or HF_HUB_OFFLINE"
@@ -243,7 +243,7 @@ def _read(folder: Path, source: str, dtype: torch.dtype, device_map: str | None)
     except ModelError:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds on damaged files
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise ModelError(f"model folder {source!r} can't be read: {reason}") from error
     return model, tokenizer
 
@@ -270,7 +270,7 @@ def _place(model: Any, device: torch.device) -> None:
 def _spread_over(model: Any, source: str) -> str:
     """The devices that hold a model's layers. Raises ModelError where some were left on the host or on disk."""
     model.eval().requires_grad_(False)
-    devices = list(dict.fromkeys(str(torch.device(one) if one != "disk" else one) for one in _devices_of(model)))
+    devices = list(dict.fromkeys(map(str, _devices_of(model))))
     if len(devices) > 1 and {"cpu", "disk"} & set(devices):
         raise ModelError(
             f"model {source!r} does not fit the GPUs: a part would go to {devices[-1]}, through which nothing can be "

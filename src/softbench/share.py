@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from softbench.errors import OutputError, SpecError
+from softbench.errors import OutputError, SpecError, first_line
 from softbench.runs import FinishedJob, newest_results
 
 TRACKERS = ("wandb", "trackio")
@@ -46,9 +46,9 @@ def push(run: Path, repo_id: str, private: bool = False, revision: str | None = 
             revision=revision,
         )
     except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise OutputError(
-            f"the hub did not take {str(folder)!r} into {repo_id!r} ({reason}); check name, HF_TOKEN and network"
+            f"the hub did not take {str(folder)!r} into {repo_id!r} ({first_line(error)}); check name, HF_TOKEN and "
+            "network"
         ) from error
     return str(commit.commit_url)
 

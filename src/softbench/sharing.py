@@ -188,16 +188,13 @@ class _SlotLayer(DynamicLayer):
         self._owner = owner
         self._room = room
         if keys is not None and values is not None:
-            self.keys, self.values = self._buffer(keys), self._buffer(values)
-            self.keys[:, :, : keys.shape[2]] = keys
-            self.values[:, :, : values.shape[2]] = values
-            self.is_initialized = True
+            for buffer, states in zip(self._make_buffers(keys, values), (keys, values), strict=True):
+                buffer[:, :, : states.shape[2]] = states
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new states to their slots and give all that can be seen."""
         if not self.is_initialized:
-            self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
-            self.is_initialized = True
+            self._make_buffers(key_states, value_states)
         owner, rows = self._owner, len(key_states)
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             if owner.at is None:
@@ -209,8 +206,7 @@ class _SlotLayer(DynamicLayer):
     def take(self, other: "_SlotLayer", rows: slice, slots: slice) -> None:
         """Copy the first rows of `other` to `rows`, at `slots`."""
         if not self.is_initialized:
-            self.keys, self.values = self._buffer(other.keys), self._buffer(other.values)
-            self.is_initialized = True
+            self._make_buffers(other.keys, other.values)
         for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
             mine[rows, :, slots] = theirs[: rows.stop - rows.start, :, slots]
 
@@ -218,9 +214,14 @@ class _SlotLayer(DynamicLayer):
         """Slots in use before the call."""
         return self._owner.prefix_length if self._owner.at is None else self._owner.visible - 1
 
-    def _buffer(self, like: Tensor) -> Tensor:
+    def _make_buffers(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Empty buffers for states like these."""
         # Zeros: what is masked counts nothing only where it is a number.
-        return like.new_zeros(self._room, like.shape[1], self._owner.slots, like.shape[3])
+        self.keys, self.values = (
+            like.new_zeros(self._room, like.shape[1], self._owner.slots, like.shape[3]) for like in (keys, values)
+        )
+        self.is_initialized = True
+        return self.keys, self.values
 
 
 def attention_masks(

@@ -47,9 +47,11 @@ def test_log_likelihoods_equal_pefts(architecture: str, tiny_folder: Callable[[s
         assert [score.logprob for score in of_prompt.options] == pytest.approx(wanted, rel=1e-5)
 
 
-def peft_logprob(model: Any, ours: LoadedModel, text: str, continuation: str, num_virtual: int = 6) -> float:
-    ids = torch.tensor([ours.tokenizer(text + continuation, add_special_tokens=False).input_ids])
-    start = len(ours.tokenizer(text, add_special_tokens=False).input_ids)
+def peft_logprob(
+    model: Any, ours: LoadedModel, text: str, continuation: str, num_virtual: int = 6, specials: bool = False
+) -> float:
+    ids = torch.tensor([ours.tokenizer(text + continuation, add_special_tokens=specials).input_ids])
+    start = len(ours.tokenizer(text, add_special_tokens=specials).input_ids)
     with torch.no_grad():
         logprobs = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, num_virtual:].log_softmax(-1)
     return sum(float(logprobs[place - 1, ids[0, place]]) for place in range(start, ids.shape[1]))
@@ -95,7 +97,7 @@ def test_what_is_no_soft_prompt_is_not_exported(tmp_path: Path) -> None:
         assert not (tmp_path / "adapter").exists()
 
 
-def made_by_peft(ours: LoadedModel, model: Any, folder: Path) -> Any:
+def made_by_peft(model: Any, folder: Path) -> Any:
     """A prompt of six vectors as PEFT makes and saves it, on `model`."""
     config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=6)
     torch.manual_seed(0)
@@ -112,21 +114,14 @@ def test_a_prompt_that_peft_made_scores_and_generates_as_there(
 ) -> None:
     ours = load_model(str(tiny_folder(architecture)), "float32", "cpu")
     theirs = load_model(str(tiny_folder(architecture)), "float32", "cpu")
-    model = made_by_peft(ours, theirs.model, tmp_path / "adapter")
+    model = made_by_peft(theirs.model, tmp_path / "adapter")
     soft_prompt = read_prompt(ours, tmp_path / "adapter")
     assert len(soft_prompt.vectors) == (6 if ours.bos_id is None else 7)
     engine = TransformersEngine(ours, batch_size=4)
     # The tokenizer's own row, BOS and all, behind the vectors: what PEFT's users train on.
     for prompt, scores in zip(prompts(), engine.score_choices(prompts(), soft_prompt), strict=True):
-        for continuation, score in zip(prompt.continuations, scores.options, strict=True):
-            ids = torch.tensor([ours.tokenizer(prompt.text + continuation).input_ids])
-            start = len(ours.tokenizer(prompt.text).input_ids)
-            with torch.no_grad():
-                logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 6:]
-            wanted = torch.stack(
-                [logits.log_softmax(-1)[place - 1, ids[0, place]] for place in range(start, ids.shape[1])]
-            )
-            assert score.logprob == pytest.approx(float(wanted.sum()), rel=1e-5)
+        wanted = [peft_logprob(model, ours, prompt.text, one, specials=True) for one in prompt.continuations]
+        assert [score.logprob for score in scores.options] == pytest.approx(wanted, rel=1e-5)
     [completion] = engine.generate(prompts()[:1], soft_prompt, 1, ())
     ids = torch.tensor([ours.tokenizer(prompts()[0].text).input_ids])
     with torch.no_grad():

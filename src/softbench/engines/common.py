@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +116,11 @@ def checked_scores(model: LoadedModel, scores: ChoiceScores, prompt: Prompt) -> 
                 f"{model.info.name}: log-likelihood {score.logprob} on sample {prompt.sample_id!r}; try --dtype float32"
             )
     return scores
+
+
+def height(vectors: Sized | None) -> int:
+    """How many vectors the soft prompt has; 0 without one."""
+    return 0 if vectors is None else len(vectors)
 
 
 def vectors_of(model: LoadedModel, soft_prompt: SoftPrompt) -> NDArray[np.float32]:

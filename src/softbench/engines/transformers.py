@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, trees_of, vectors_of
+from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, height, trees_of, vectors_of
 from softbench.errors import ModelError
 from softbench.models import LoadedModel
 from softbench.rows import (
@@ -109,7 +109,7 @@ class TransformersEngine:
         vectors = self._vectors(soft_prompt)
         contexts = encode_contexts(self._model, [prompt.text for prompt in prompts])
         for prompt, context in zip(prompts, contexts, strict=True):
-            check_length(self._model, prompt.sample_id, len(context), _height(vectors), max_new_tokens)
+            check_length(self._model, prompt.sample_id, len(context), height(vectors), max_new_tokens)
         completions: dict[int, Completion] = {}
         for ids, indices in self._by_prefix(prompts, contexts, [len(context) - 1 for context in contexts]).items():
             indices.sort(key=lambda index: -len(contexts[index]))
@@ -136,7 +136,7 @@ class TransformersEngine:
         scores = [ChoiceScores()] * len(prompts)
         places = [place for place, prompt in enumerate(prompts) if prompt.continuations]
         asked = [prompts[place] for place in places]
-        trees = trees_of(self._model, asked, _height(vectors))
+        trees = trees_of(self._model, asked, height(vectors))
         most = [min(len(tree.trunk), *tree.begins) - 1 for tree in trees]
         for ids, indices in self._by_prefix(asked, [tree.trunk for tree in trees], most).items():
             behind = [trees[index] if ids is None else trees[index].without(len(ids)) for index in indices]
@@ -405,11 +405,6 @@ def _together(widths: Sequence[int], limit: int) -> int:
     ):
         count += 1
     return count
-
-
-def _height(vectors: Tensor | None) -> int:
-    """How many vectors the soft prompt has."""
-    return 0 if vectors is None else vectors.shape[0]
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

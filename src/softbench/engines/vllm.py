@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, trees_of, vectors_of
-from softbench.errors import ModelError
+from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, height, trees_of, vectors_of
+from softbench.errors import ModelError, first_line
 from softbench.models import LoadedModel
 from softbench.rows import check_length, encode_contexts
 from softbench.types import ChoiceScore, ChoiceScores, Completion, ModelInfo, Prompt, SoftPrompt
@@ -66,7 +66,7 @@ def open_llm(model: LoadedModel, batch_size: int) -> Any:
                 use_tqdm_on_load=False,
             )
         except Exception as error:  # vLLM raises many kinds: unknown architectures, too little memory
-            raise ModelError(f"vLLM can't open {model.info.name!r}: {_first_line(error)}") from error
+            raise ModelError(f"vLLM can't open {model.info.name!r}: {first_line(error)}") from error
 
 
 class VllmEngine:
@@ -98,7 +98,7 @@ class VllmEngine:
         model, vectors = self._behind(soft_prompt)
         contexts = encode_contexts(model, [prompt.text for prompt in prompts])
         for prompt, context in zip(prompts, contexts, strict=True):
-            check_length(model, prompt.sample_id, len(context), _height(vectors), max_new_tokens)
+            check_length(model, prompt.sample_id, len(context), height(vectors), max_new_tokens)
         outputs = self._ask(
             model,
             contexts,
@@ -119,7 +119,7 @@ class VllmEngine:
         Each continuation is a row of its own. vLLM generates a token behind each, which must fit the context, too.
         """
         model, vectors = self._behind(soft_prompt)
-        trees = trees_of(model, [prompt for prompt in prompts if prompt.continuations], _height(vectors), num_new=1)
+        trees = trees_of(model, [prompt for prompt in prompts if prompt.continuations], height(vectors), num_new=1)
         paths = [tree.trunk + branch for tree in trees for branch in tree.branches]
         outputs = iter(self._ask(model, paths, vectors, max_tokens=1, prompt_logprobs=1))
         remaining = iter(trees)
@@ -152,7 +152,7 @@ class VllmEngine:
         try:
             outputs: list[Any] = self._llm.generate(rows, SamplingParams(temperature=0.0, **sampling), use_tqdm=False)
         except RuntimeError as error:  # such as a head size that its attention has no kernel for
-            raise ModelError(f"vLLM can't run {model.info.name!r}: {_first_line(error)}") from error
+            raise ModelError(f"vLLM can't run {model.info.name!r}: {first_line(error)}") from error
         for row, output in zip(rows, outputs, strict=True):
             # The last token that was made has not been read.
             self._tokens_read += len(row["prompt_token_ids"]) + len(output.outputs[0].token_ids) - 1
@@ -222,13 +222,3 @@ def _scores(model: LoadedModel, tree: Tree, logprobs: Sequence[list[dict[int, An
 def _likeliest(at: dict[int, Any]) -> int:
     """The token of rank 1."""
     return next(token for token, one in at.items() if one.rank == 1)
-
-
-def _height(vectors: torch.Tensor | None) -> int:
-    """How many vectors the soft prompt has."""
-    return 0 if vectors is None else len(vectors)
-
-
-def _first_line(error: Exception) -> str:
-    """What an error says first, or else its kind."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

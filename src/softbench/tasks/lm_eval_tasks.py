@@ -15,7 +15,7 @@ from typing import Any
 
 from softbench.answer_formats import AnswerForm, AnswerFormat
 from softbench.answer_kinds import OPTION
-from softbench.errors import DataError, TaskError
+from softbench.errors import DataError, TaskError, first_line
 from softbench.tasks.task import Splits, Task
 from softbench.types import Prompt, Sample, Split
 
@@ -145,7 +145,7 @@ def _open(name: str, include_path: Path | None) -> Any:
         manager = TaskManager(include_path=include_path and str(include_path), include_defaults=not is_file)
         loaded = manager.load([str(Path(name).resolve()) if is_file else name.removeprefix(PREFIX)])
     except Exception as error:  # the harness and `datasets` raise many kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise TaskError(f"task {name!r}: lm-evaluation-harness can't load it: {reason}") from error
     tasks = loaded["tasks"]
     if len(tasks) != 1:

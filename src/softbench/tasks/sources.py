@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from softbench.errors import DataError
+from softbench.errors import DataError, first_line
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ def read_hub(path: str, config: str | None, revision: str | None, split: str, be
     try:
         loaded = datasets.load_dataset(path, config, split=split, revision=revision)
     except Exception as error:  # datasets and its network libraries raise many kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise DataError(
             f"task {benchmark!r}: the hub did not give data set {path!r}, split {split!r} ({reason}); check the "
             f"network, or give --data-dir DIR (or set SOFTBENCH_DATA), where DIR holds {benchmark}/{split}.jsonl"
