@@ -1,0 +1,1 @@
+"""Studies that put softbench, and the claims made for soft prompts, to the test."""
