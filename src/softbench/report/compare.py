@@ -8,9 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from softbench.errors import SpecError
+from softbench.report.grid import grid
 from softbench.runs import FinishedJob
 from softbench.stats.compare import Comparison, compare, holm
-from softbench.types import Estimate, Record
+from softbench.stats.estimate import right
+from softbench.types import SILENT, Estimate, Progress, Record
 
 EXAMPLES = 10
 
@@ -52,16 +54,23 @@ def differences(one: FinishedJob, other: FinishedJob) -> list[str]:
             found.append(name)
     if one.task_block["splits"]["test"]["hash"] != other.task_block["splits"]["test"]["hash"]:
         found.append("test split")
-    if [record.sample.id for record in one.records] != [record.sample.id for record in other.records]:
-        found.append(f"samples ({len(one.records)} and {len(other.records)})")
-    elif any(a.sample.choices != b.sample.choices for a, b in zip(one.records, other.records, strict=True)):
+    before, after = one.outcomes, other.outcomes
+    if [record.sample.id for record in before] != [record.sample.id for record in after]:
+        found.append(f"samples ({len(before)} and {len(after)})")
+    elif any(a.sample.choices != b.sample.choices for a, b in zip(before, after, strict=True)):
         found.append("order of options")
     return found
 
 
-def comparisons(pairs: Sequence[Pair], seed: int) -> list[tuple[Pair, Comparison, float | None]]:
+def comparisons(
+    pairs: Sequence[Pair], seed: int, progress: Progress = SILENT
+) -> list[tuple[Pair, Comparison, float | None]]:
     """Each pair's comparison, and its p-value adjusted for their number."""
-    compared = [compare(one.records, other.records, seed) for one, other in pairs]
+    compared = []
+    with progress.track("compare", len(pairs)) as advance:
+        for one, other in pairs:
+            compared.append(compare(one.outcomes, other.outcomes, seed))
+            advance(1)
     known = [comparison.p_value for comparison in compared if comparison.p_value is not None]
     adjusted = iter(holm(known))
     return [
@@ -73,10 +82,7 @@ def comparisons(pairs: Sequence[Pair], seed: int) -> list[tuple[Pair, Comparison
 def comparison_table(pair: Pair, comparison: Comparison, adjusted: float | None) -> Table:
     """The difference of one pair and its parts, in percentage points."""
     before, after = pair
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
-    table.title = Text(f"{before.task}: {after.name} minus {before.name}, n = {comparison.n}", style="bold")
-    table.add_column("points")
-    table.add_column("difference", justify="right")
+    table = grid(f"{before.task}: {after.name} minus {before.name}", ("points",), ("difference",))
     rows = [
         ("format-following", comparison.format_following),
         ("accuracy", comparison.accuracy),
@@ -92,9 +98,11 @@ def comparison_table(pair: Pair, comparison: Comparison, adjusted: float | None)
     for name, estimate in rows:
         if estimate.value is not None or comparison.accuracy.value is not None:
             table.add_row(Text(name), points(estimate))
+    table.add_row("test samples", str(comparison.n))
     if comparison.p_value is not None:
-        corrected = "" if adjusted == comparison.p_value else f", {adjusted:.3g} adjusted (Holm)"
-        table.add_row(Text("McNemar's p"), f"{comparison.p_value:.3g}{corrected}")
+        table.add_row(Text("McNemar's p"), f"{comparison.p_value:.3g}")
+        if adjusted is not None and adjusted != comparison.p_value:
+            table.add_row(Text("  adjusted for the number of comparisons (Holm)"), f"{adjusted:.3g}")
     return table
 
 
@@ -105,17 +113,28 @@ def points(estimate: Estimate) -> str:
     return f"{100 * estimate.value:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 
-def differing_samples(pair: Pair) -> list[str]:
-    """Up to ten samples that one run has right and the other has not."""
-    after = {record.sample.id: record for record in pair[1].records}
-    found = [
-        (record, after[record.sample.id])
-        for record in pair[0].records
-        if record.sample.id in after and _right(record) != _right(after[record.sample.id])
+def differing_samples(pair: Pair) -> list[tuple[int, int]]:
+    """The places, in both runs' records, of samples that one has right and the other has not."""
+    before, after = (job.outcomes for job in pair)
+    places = {record.sample.id: place for place, record in enumerate(after)}
+    return [
+        (place, found)
+        for place, record in enumerate(before)
+        if (found := places.get(record.sample.id)) is not None and right(record) != right(after[found])
     ]
-    return [f"{one.sample.id} ({one.sample.answers[0]}): {_said(one)}; then {_said(other)}" for one, other in found][
-        :EXAMPLES
-    ]
+
+
+def samples_table(pair: Pair) -> Table | None:
+    """The first samples that the two differ on, with what each said; None where there are none."""
+    found = differing_samples(pair)
+    if not found:
+        return None
+    shown = f"the first {EXAMPLES} of {len(found)}" if len(found) > EXAMPLES else f"{len(found)}"
+    table = grid(f"samples that one alone has right: {shown}", ("sample", "answer", "before", "after"), ())
+    for place, other_place in found[:EXAMPLES]:
+        one, other = pair[0].records[place], pair[1].records[other_place]
+        table.add_row(Text(one.sample.id), Text(one.sample.answers[0]), _said(one), _said(other))
+    return table
 
 
 def comparison_dict(pair: Pair, comparison: Comparison, adjusted: float | None) -> dict[str, Any]:
@@ -126,22 +145,18 @@ def comparison_dict(pair: Pair, comparison: Comparison, adjusted: float | None) 
         "before": before.name,
         "after": after.name,
         **asdict(comparison),
+        "differing_samples": [before.outcomes[place].sample.id for place, _ in differing_samples(pair)],
         "p_value_adjusted": adjusted,
     }
 
 
-def _right(record: Record) -> bool | None:
-    """Right as the task scores: by the completion, or where there is none by the log-likelihoods."""
-    return record.choice_correct.get("raw") if record.correct is None else record.correct
-
-
-def _said(record: Record) -> str:
+def _said(record: Record) -> Text:
     if record.completion is None:
         logprobs = [score.logprob for score in record.choice_scores]
         said = f"{record.sample.choices[logprobs.index(max(logprobs))][:60]!r}" if logprobs else "nothing"
     else:
         said = f"{record.status} {record.completion.text.strip()[:60]!r}"
-    return f"{said}{', right' if _right(record) else ''}"
+    return Text(said, style="green" if right(record) else "") + Text(", right" if right(record) else "")
 
 
 def _inventory(jobs: Sequence[FinishedJob]) -> str:

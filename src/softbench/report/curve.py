@@ -9,10 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from softbench.errors import SpecError
+from softbench.report.grid import grid
 from softbench.report.table import share_cell
 from softbench.runs import FinishedJob
 from softbench.stats.curve import Curve, curve
 from softbench.stats.estimate import metrics_of
+from softbench.types import SILENT, Progress
 
 METRICS = {
     "format-following": "format_following",
@@ -33,51 +35,47 @@ class TaskCurve:
     others: Sequence[FinishedJob]
 
 
-def curves(jobs: Sequence[FinishedJob]) -> list[TaskCurve]:
+def curves(jobs: Sequence[FinishedJob], progress: Progress = SILENT) -> list[TaskCurve]:
     """A curve for each soft prompt of a run that has checkpoints. Raises SpecError where none has."""
     grouped: dict[tuple[str, str, str], list[FinishedJob]] = {}
     for job in jobs:
         method = re.sub(r":step=\d+", "", job.label)
         grouped.setdefault((job.model, job.task, method), []).append(job)
-    found = [
-        TaskCurve(
-            model=model,
-            task=task,
-            method=method,
-            curve=curve([_point(job) for job in of_method], list(METRICS.values())),
-            others=[
+    with_checkpoints = {name: of_method for name, of_method in grouped.items() if len(of_method) > 1}
+    if not with_checkpoints:
+        raise SpecError("no soft prompt of this run has checkpoints; run it again with --checkpoints 0,10,20,40")
+    found = []
+    with progress.track("compute metrics", sum(map(len, with_checkpoints.values()))) as advance:
+        for (model, task, method), of_method in with_checkpoints.items():
+            points = []
+            for job in of_method:
+                points.append(_point(job))
+                advance(1)
+            others = [
                 other
                 for (of_model, of_task, _), rest in grouped.items()
                 if (of_model, of_task) == (model, task) and len(rest) == 1
                 for other in rest
-            ],
-        )
-        for (model, task, method), of_method in grouped.items()
-        if len(of_method) > 1
-    ]
-    if not found:
-        raise SpecError("no soft prompt of this run has checkpoints; run it again with --checkpoints 0,10,20,40")
+            ]
+            found.append(TaskCurve(model, task, method, curve(points, list(METRICS.values())), others))
     return found
 
 
 def _point(job: FinishedJob) -> tuple[int, int, Any]:
     cost = job.block["cost"]
-    return int(cost["tuning_steps"]), int(cost["tuning_samples"]), metrics_of(job.records)
+    return int(cost["tuning_steps"]), int(cost["tuning_samples"]), metrics_of(job.outcomes)
 
 
 def curve_table(one: TaskCurve) -> Table:
     """A row a step, then where each metric saturates, then what the other methods score."""
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
-    table.title = Text(f"{one.model}  {one.task}, {one.method}", style="bold")
-    for place, column in enumerate(("steps", "samples", *METRICS)):
-        table.add_column(column.replace("-", "-\n", 1), justify="right" if place else "left", overflow="fold")
+    table = grid(f"{one.model}  {one.task}, {one.method}", ("steps",), ("samples", *METRICS))
     for place, (step, samples) in enumerate(zip(one.curve.steps, one.curve.samples, strict=True)):
         cells = [share_cell(one.curve.metrics[name][place], "\n") for name in METRICS.values()]
         table.add_row(str(step), str(samples), *cells)
     saturated = [one.curve.saturation[name] for name in METRICS.values()]
     table.add_row("saturates", "", *("-" if step is None else f"step {step}" for step in saturated))
     for other in one.others:
-        metrics = metrics_of(other.records)
+        metrics = metrics_of(other.outcomes)
         table.add_row(Text(other.label), "", *(share_cell(metrics[name], "\n") for name in METRICS.values()))
     return table
 

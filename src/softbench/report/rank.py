@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich.table import Table
 from rich.text import Text
 
 from softbench.errors import SpecError
+from softbench.report.grid import grid, grouped
 from softbench.runs import FinishedJob
+from softbench.stats.estimate import right
 from softbench.stats.rank import (
     AGREEMENTS,
     Agreement,
-    Outcomes,
     ScoreTable,
     agreement_difference,
     agreement_of,
@@ -24,7 +24,8 @@ from softbench.stats.rank import (
     kendall_tau,
     score_table,
 )
-from softbench.types import Estimate, Record
+from softbench.types import SILENT, Estimate, Progress
+from softbench.untrusted import MOST_YAML, load_yaml, read_text
 
 Run = Sequence[FinishedJob]
 
@@ -47,7 +48,14 @@ class Ranking:
     reliability: Mapping[str, float | None]
 
 
-def rank(bases: Sequence[Run], posts: Sequence[Run], mapping: Path | None, post_method: str, seed: int) -> Ranking:
+def rank(
+    bases: Sequence[Run],
+    posts: Sequence[Run],
+    mapping: Path | None,
+    post_method: str,
+    seed: int,
+    progress: Progress = SILENT,
+) -> Ranking:
     """Pair base and post-trained runs and measure agreement over the tasks that all of them have.
 
     Base models are scored on one half of each task's samples and post-trained ones on the other, so that no item is
@@ -70,31 +78,41 @@ def rank(bases: Sequence[Run], posts: Sequence[Run], mapping: Path | None, post_
         for task in tasks:
             if not _has(post, task, post_method):
                 raise SpecError(f"{post[0].model} has no {post_method} on {task}; choose another --post-method")
-    _check_samples([run for pair in pairs for run in pair], tasks)
+    verdicts = _verdicts([run for pair in pairs for run in pair], tasks, progress)
+    # Base models count on the first half of the samples, post-trained ones on the other.
+    halves = verdicts[::2], verdicts[1::2]
 
     def table(of_tasks: Sequence[str], method: str, half: int) -> ScoreTable:
-        runs = [pair[half] for pair in pairs]  # base models on the first half of the samples, post-trained on the other
-        return score_table([outcomes(run, of_tasks, method, half) for run in runs], (seed, half))
+        outcomes = [{task: of_run[task, method][half::2] for task in of_tasks} for of_run in halves[half]]
+        return score_table(outcomes, (seed, half))
 
     actual = table(tasks, post_method, 1)
     predicted = {method: table(tasks, method, 0) for method in methods}
+    alone = tasks if len(tasks) > 1 else []
+    duels = list(combinations(methods, 2))
+    agreements: dict[str, dict[str, Agreement]] = {}
+    differences: dict[tuple[str, str], Estimate] = {}
+    by_task: dict[str, dict[str, Agreement]] = {task: {} for task in alone}
+    with progress.track("draw samples anew", len(methods) * (1 + len(alone)) + len(duels)) as advance:
+        for name, one in predicted.items():
+            agreements[name] = agreement_of(one, actual)
+            advance(1)
+        for first, second in duels:
+            differences[first, second] = agreement_difference(predicted[first], predicted[second], actual, kendall_tau)
+            advance(1)
+        for task in alone:
+            for method in methods:
+                both = table([task], method, 0), table([task], post_method, 1)
+                by_task[task][method] = agreement_of(*both)["kendall_tau"]
+                advance(1)
     return Ranking(
         pairs=[(base[0].model, post[0].model) for base, post in pairs],
         tasks=tasks,
         scores={name: one.scores.tolist() for name, one in (predicted | {"post": actual}).items()},
-        agreements={name: agreement_of(one, actual) for name, one in predicted.items()},
+        agreements=agreements,
         p_values={name: kendall_p(one.scores, actual.scores) for name, one in predicted.items()},
-        differences={
-            (one, other): agreement_difference(predicted[one], predicted[other], actual, kendall_tau)
-            for one, other in combinations(methods, 2)
-        },
-        by_task={
-            task: {
-                method: agreement_of(table([task], method, 0), table([task], post_method, 1))["kendall_tau"]
-                for method in methods
-            }
-            for task in (tasks if len(tasks) > 1 else ())
-        },
+        differences=differences,
+        by_task=by_task,
         reliability={name: one.reliability for name, one in (predicted | {"post": actual}).items()},
     )
 
@@ -124,40 +142,50 @@ def pair_models(bases: Sequence[Run], posts: Sequence[Run], mapping: Path | None
     return pairs
 
 
-def outcomes(run: Run, tasks: Sequence[str], method: str, half: int) -> Outcomes:
-    """Whether each sample of one half of each task was right: every other sample, from the first or the second."""
-    return {
-        job.task: [_right(record) for record in job.records[half::2]]
-        for task in tasks
-        for job in run
-        if job.task == task and job.label == method
-    }
+METHODS_A_TABLE = 4
+"""Methods whose numbers stand side by side in 80 columns."""
 
 
 def ranking_tables(ranking: Ranking) -> list[Table]:
     """Scores a model, then agreement a method, then the difference that a method makes."""
     methods = list(ranking.agreements)
-    scores = _table(f"scores, mean of {', '.join(ranking.tasks)}", ["base", *methods, "post-trained", "score"])
-    for place, (base, post) in enumerate(ranking.pairs):
-        cells = [f"{ranking.scores[method][place]:.3f}" for method in methods]
-        scores.add_row(Text(base), *cells, Text(post), f"{ranking.scores['post'][place]:.3f}")
-    agreement = _table(f"agreement over {len(ranking.pairs)} models", ["", *methods])
-    for name in AGREEMENTS:
-        agreement.add_row(Text(name), *(_cell(ranking.agreements[method][name]) for method in methods))
-    agreement.add_row("reliability", *(_number(ranking.reliability[method]) for method in methods))
-    agreement.add_row("p of tau", *(_p(ranking.p_values[method]) for method in methods))
-    tables = [scores, agreement]
-    if ranking.by_task:
-        by_task = _table("kendall_tau on each task", ["", *methods])
+    groups = grouped(methods, METHODS_A_TABLE)
+    tables = []
+    for names in groups:
+        scores = grid(f"scores, mean of {', '.join(ranking.tasks)}", ("base", "post-trained"), (*names, "post-trained"))
+        for place, pair in enumerate(ranking.pairs):
+            cells = [f"{ranking.scores[name][place]:.3f}" for name in (*names, "post")]
+            scores.add_row(*map(Text, pair), *cells)
+        tables.append(scores)
+    tables.append(_agreement_table(ranking))
+    for names in groups if ranking.by_task else ():
+        by_task = grid("kendall_tau on each task", ("task",), names)
         for task, of_task in ranking.by_task.items():
-            by_task.add_row(Text(task), *(_interval(of_task[method].estimate, ".2f") for method in methods))
+            by_task.add_row(Text(task), *(_interval(of_task[name].estimate, ".2f", "\n") for name in names))
         tables.append(by_task)
     if ranking.differences:
-        differences = _table("kendall_tau, difference of methods", ["", "difference"])
+        differences = grid("kendall_tau, difference of methods", ("methods",), ("difference",))
         for (one, other), estimate in ranking.differences.items():
             differences.add_row(Text(f"{other} minus {one}"), _interval(estimate, "+.2f"))
         tables.append(differences)
     return tables
+
+
+def _agreement_table(ranking: Ranking) -> Table:
+    """A row for each agreement and method: with many methods it gets longer, and no wider."""
+    title = f"agreement over {len(ranking.pairs)} models"
+    table = grid(title, ("agreement", "method"), ("value", "95 % interval", "without one model"))
+    for name in AGREEMENTS:
+        for place, (method, of_method) in enumerate(ranking.agreements.items()):
+            one = of_method[name].estimate
+            left_out = _range(of_method[name].leave_one_out)
+            cells = _number(one.value), _range(None if one.low is None or one.high is None else (one.low, one.high))
+            table.add_row(Text("" if place else name), Text(method), *cells, left_out)
+    for name, values in (("reliability", ranking.reliability), ("p of kendall_tau", ranking.p_values)):
+        form = _p if values is ranking.p_values else _number
+        for place, method in enumerate(ranking.agreements):
+            table.add_row(Text("" if place else name), Text(method), form(values[method]))
+    return table
 
 
 def warning(ranking: Ranking) -> str | None:
@@ -192,27 +220,38 @@ def ranking_dict(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _right(record: Record) -> bool:
-    """Right as the task scores: by the completion, or where there is none by the log-likelihoods."""
-    return bool(record.choice_correct.get("raw", False)) if record.correct is None else record.correct
-
-
 def _has(run: Run, task: str, label: str) -> bool:
     return any(job.task == task and job.label == label for job in run)
 
 
-def _check_samples(runs: Sequence[Run], tasks: Sequence[str]) -> None:
-    for task in tasks:
-        seen = {tuple(record.sample.id for record in job.records) for run in runs for job in run if job.task == task}
-        if len(seen) > 1:
-            raise SpecError(f"the runs have different samples of {task}; run all models with the same --limit")
+def _verdicts(runs: Sequence[Run], tasks: Sequence[str], progress: Progress) -> list[dict[tuple[str, str], list[bool]]]:
+    """By task and method of each run, whether each sample was right. Records are read once, and none is kept.
+
+    Raises SpecError where two jobs on a task have other samples.
+    """
+    ids: dict[str, list[str]] = {}
+    found: list[dict[tuple[str, str], list[bool]]] = []
+    with progress.track("read records", sum(job.task in tasks for run in runs for job in run)) as advance:
+        for run in runs:
+            found.append({})
+            for job in run:
+                if job.task not in tasks:
+                    continue
+                verdicts = [(record.sample.id, right(record)) for record in job.outcomes]
+                if ids.setdefault(job.task, [name for name, _ in verdicts]) != [name for name, _ in verdicts]:
+                    raise SpecError(
+                        f"the runs have different samples of {job.task}; run all models with the same --limit"
+                    )
+                found[-1][job.task, job.label] = [one for _, one in verdicts]
+                advance(1, job.name)
+    return found
 
 
 def _read_mapping(path: Path) -> dict[str, str]:
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SpecError(f"mapping file {str(path)!r} can't be read: {' '.join(str(error).split())}") from error
+        value = load_yaml(read_text(path, MOST_YAML))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"mapping file {str(path)!r} can't be read: {error}") from error
     if not isinstance(value, dict):
         raise SpecError(f"mapping file {str(path)!r} must hold lines 'base name: post name'")
     return {str(base): str(post) for base, post in value.items()}
@@ -235,24 +274,14 @@ def _tau_needed(n: int) -> float | None:
     return found
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
-    table.title = Text(title, style="bold")
-    for place, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if place else "left", overflow="fold")
-    return table
+def _range(ends: tuple[float, float] | None) -> str:
+    return "-" if ends is None else f"[{ends[0]:.2f}, {ends[1]:.2f}]"
 
 
-def _cell(agreement: Agreement) -> str:
-    around = agreement.leave_one_out
-    spread = "" if around is None else f"\nwithout one {around[0]:.2f} to {around[1]:.2f}"
-    return _interval(agreement.estimate, ".2f") + spread
-
-
-def _interval(estimate: Estimate, form: str) -> str:
+def _interval(estimate: Estimate, form: str, joint: str = " ") -> str:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "-"
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+    return f"{estimate.value:{form}}{joint}[{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def _number(value: float | None) -> str:

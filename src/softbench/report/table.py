@@ -2,51 +2,42 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from softbench.report.grid import grid, width_of
 from softbench.results import JobResult, Results, seed_spreads
 from softbench.types import Estimate, Status
-
-WIDE = 164
-"""Columns that a terminal needs for an interval to stand beside its value rather than under it."""
 
 NEAR_ZERO = 0.05
 """Format-following below which a row of the table is explained with examples."""
 
 
 def results_tables(results: Sequence[Results], width: int) -> list[Table]:
-    """One row a model, task and method: in one wide table, or else in one of up to 80 columns a model and task.
+    """One row a model, task and method: in one table where `width` has room for it, or else in one of up to 80
+    columns a model and task.
 
     Shares are in percent with 95 % intervals; a dash stands for what was not measured.
     """
     rows = [(result.info.name, job) for result in results for job in result.jobs]
-    if width >= WIDE:
-        table = _table(("model", "task", "method"), *_SHARES)
-        for model, job in rows:
-            table.add_row(Text(model), Text(job.task.name), *_cells(job, joint=" "))
-        return [table]
+    wide = grid("", ("model", "task", "method"), _NUMBERS, wide=True)
+    for model, job in rows:
+        wide.add_row(Text(model), Text(job.task.name), *_cells(job, joint=" "))
+    if width_of(wide) <= width:
+        return [wide]
     tables = []
     for (model, task), of_task in itertools.groupby(rows, key=lambda row: (row[0], row[1].task.name)):
-        table = _table(("method",), *(name.replace("-", "-\n").replace("|", "|\n") for name in _SHARES))
-        table.title = Text(f"{model}  {task}", style="bold")
+        table = grid(f"{model}  {task}", ("method",), _NUMBERS)
         for _, job in of_task:
             table.add_row(*_cells(job, joint="\n"))
         tables.append(table)
     return tables
 
 
-_SHARES = ("format-following", "accuracy", "accuracy|format", "choice acc.")
-
-
-def _table(labels: Sequence[str], *numbers: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
-    for column in labels:
-        table.add_column(column, overflow="fold")
-    for column in (*numbers, "steps", "s"):
-        table.add_column(column, justify="right", no_wrap="\n" not in column)
-    return table
+_NUMBERS = ("format-following", "accuracy", "accuracy|format", "choice acc.", "steps", "s")
 
 
 def _cells(job: JobResult, joint: str) -> list[str | Text]:
@@ -57,6 +48,26 @@ def _cells(job: JobResult, joint: str) -> list[str | Text]:
         str(job.cost["tuning_steps"]) if "tuning_steps" in job.cost else "-",
         f"{seconds(job):.0f}",
     ]
+
+
+def results_dict(result: Results) -> dict[str, Any]:
+    """One model's results for machines: metrics and cost of each job, and where all the rest is."""
+    return {
+        "model": result.info.name,
+        "path": result.path,
+        "jobs": [
+            {
+                "task": job.task.name,
+                "method": job.label,
+                "seed": job.seed,
+                "num_fewshot": job.num_fewshot,
+                "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
+                "cost": dict(job.cost),
+            }
+            for job in result.jobs
+        ],
+        "notes": [*warnings([result]), *seed_notes([result])],
+    }
 
 
 def method_name(job: JobResult) -> str:
@@ -78,10 +89,18 @@ def seconds(job: JobResult) -> float:
 
 
 def warnings(results: Iterable[Results]) -> list[str]:
-    """A line for each row whose completions hardly ever had the right form, with three of them."""
+    """A line for each row that was tuned at a lower rate than was asked for, and for each whose completions hardly ever
+    had the right form, with three of them."""
     lines = []
     for result in results:
         for job in result.jobs:
+            if job.failed_tries:
+                last = job.failed_tries[-1]
+                lines.append(
+                    f"{result.info.name}, {job.task.name}, {method_name(job)}: tuned at a learning rate of "
+                    f"{last['learning_rate'] / 2:g}, as {last['learning_rate']:g} met {last['met']} in step "
+                    f"{last['step']}"
+                )
             following = job.metrics["format_following"].value
             if following is None or following > NEAR_ZERO:
                 continue

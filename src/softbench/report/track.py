@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from softbench.errors import SpecError
+from softbench.report.grid import grid, grouped
 from softbench.report.table import share_cell
 from softbench.runs import FinishedJob
-from softbench.stats.estimate import accuracy, chance, choice_accuracy
+from softbench.stats.estimate import chance, score
 from softbench.stats.track import Track, early_decisions, signal_to_noise, track
-from softbench.types import Estimate
+from softbench.types import SILENT, Progress
 
 _STEP = re.compile(r"^(?P<run>.*?)[-_. ]?(?:step|checkpoint|ckpt|iter)?[-_. ]?(?P<step>\d+)$", re.IGNORECASE)
 
@@ -29,7 +29,7 @@ class Tracks:
     early_decisions: Mapping[int, float | None]
 
 
-def tracks(checkpoints: Sequence[Sequence[FinishedJob]]) -> list[Tracks]:
+def tracks(checkpoints: Sequence[Sequence[FinishedJob]], progress: Progress = SILENT) -> list[Tracks]:
     """Order checkpoints by run and step, both read off the model's name (`recipe-a-step1000`).
 
     Raises SpecError where a name has no step, or two checkpoints are one.
@@ -48,16 +48,22 @@ def tracks(checkpoints: Sequence[Sequence[FinishedJob]]) -> list[Tracks]:
             if step in of_run:
                 raise SpecError(f"two checkpoints are step {step} of {run!r}; name them apart")
             of_run[step] = job
-    return [_together(task, method, runs) for (task, method), runs in table.items()]
+    found = []
+    with progress.track("compute metrics", len(table)) as advance:
+        for (task, method), runs in table.items():
+            found.append(_together(task, method, runs))
+            advance(1, task)
+    return found
 
 
 def _together(task: str, method: str, runs: Mapping[str, Mapping[int, FinishedJob]]) -> Tracks:
     found = {}
     for run, jobs in runs.items():
         steps = sorted(jobs)
-        found[run] = track(steps, [score(jobs[step]) for step in steps], chance(jobs[steps[0]].records))
+        scores = [score(jobs[step].outcomes) for step in steps]
+        found[run] = track(steps, scores, chance(jobs[steps[0]].outcomes))
     shared = sorted(set.intersection(*(set(jobs) for jobs in runs.values())))
-    values = [[score(jobs[step]).value for jobs in runs.values()] for step in shared]
+    values = [[one.scores[one.steps.index(step)].value for one in found.values()] for step in shared]
     known = len(runs) > 1 and shared and all(value is not None for of_step in values for value in of_step)
     decisions = early_decisions(values) if known else []  # type: ignore[arg-type]  # None was looked for
     finals = [one.scores[-1].value for one in found.values()]
@@ -72,29 +78,29 @@ def _together(task: str, method: str, runs: Mapping[str, Mapping[int, FinishedJo
     )
 
 
-def score(job: FinishedJob) -> Estimate:
-    """What the task reports: accuracy, or where nothing is generated the accuracy by log-likelihood."""
-    found = accuracy(job.records)
-    return found if found.value is not None else choice_accuracy("raw")(job.records)
+RUNS_A_TABLE = 3
+"""Runs whose scores stand side by side in 80 columns."""
 
 
-def track_table(found: Tracks) -> Table:
-    """A row a step, a column a run, and below what the steps say together."""
-    several = len(found.runs) > 1
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="")
-    table.title = Text(f"{found.task}, {found.method}", style="bold")
-    for place, column in enumerate(("step", *found.runs, *(["decides as the last"] if several else []))):
-        table.add_column(Text(column), justify="right" if place else "left", overflow="fold")
+def track_tables(found: Tracks) -> list[Table]:
+    """A row a step, a column a run, and below what each run's steps say together; in the last, what all runs say."""
+    groups = grouped(list(found.runs), RUNS_A_TABLE)
+    return [_track_table(found, names, last=names is groups[-1]) for names in groups]
+
+
+def _track_table(found: Tracks, names: Sequence[str], last: bool) -> Table:
+    """The table of some runs; the last one has a column on all of them, where they are several."""
+    joint = last and len(found.runs) > 1
+    runs = [found.runs[name] for name in names]
+    table = grid(f"{found.task}, {found.method}", ("step",), (*names, *(["decides as the last"] if joint else [])))
     for step in sorted({step for one in found.runs.values() for step in one.steps}):
-        cells = [_at(one, step) for one in found.runs.values()]
-        decision = found.early_decisions.get(step)
-        table.add_row(str(step), *cells, *([_number(decision, ".2f")] if several else []))
-    blank = [""] if several else []
-    table.add_row("monotonicity", *(_number(one.monotonicity, ".2f") for one in found.runs.values()), *blank)
-    table.add_row("noise, points", *(_number(_hundred(one.noise), ".1f") for one in found.runs.values()), *blank)
-    table.add_row("above chance from", *(_number(one.first_above_chance, "d") for one in found.runs.values()), *blank)
-    if several:
-        table.add_row("signal to noise", *([""] * len(found.runs)), _number(found.signal_to_noise, ".1f"))
+        decision = [_number(found.early_decisions.get(step), ".2f")] if joint else []
+        table.add_row(str(step), *(_at(one, step) for one in runs), *decision)
+    table.add_row("monotonicity", *(_number(one.monotonicity, ".2f") for one in runs))
+    table.add_row("noise, points", *(_number(_hundred(one.noise), ".1f") for one in runs))
+    table.add_row("above chance from", *(_number(one.first_above_chance, "d") for one in runs))
+    if joint:
+        table.add_row("signal to noise", *([""] * len(runs)), _number(found.signal_to_noise, ".1f"))
     return table
 
 
@@ -104,7 +110,7 @@ def tracks_dict(found: Tracks) -> dict[str, Any]:
 
 
 def _at(one: Track, step: int) -> str:
-    return share_cell(one.scores[one.steps.index(step)], " ") if step in one.steps else "-"
+    return share_cell(one.scores[one.steps.index(step)], "\n") if step in one.steps else "-"
 
 
 def _hundred(value: float | None) -> float | None:
