@@ -8,8 +8,12 @@ apart. A format is a template around the answer and the kind of answer that it h
 The strict parser takes the whole completion, from its first character to its last (surrounding white space aside), and
 asks for exactly the template; where reasoning may come first, for a last line of exactly the template. The lenient one
 looks for an answer in whatever was said: see each kind's `find`.
+
+Templates and patterns may be a user's, and completions are a model's: patterns have a time limit, and what is looked
+for in a text of n characters takes time in proportion to n.
 """
 
+import bisect
 import hashlib
 import json
 import re
@@ -19,8 +23,11 @@ from typing import Literal, Protocol
 
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind
 from softbench.errors import TaskError, did_you_mean
+from softbench.patterns import find_each, fullmatch
 
 ANSWER_GROUP = "softbench_answer"
+MOST_READ = 100_000
+"""Characters of a completion that are looked at, from its end; a longer one has no form but that of a last line."""
 
 
 class AnswerForm(Protocol):
@@ -135,7 +142,9 @@ class AnswerFormat:
         form = text.strip()
         if self.reasoning:
             form = form.rpartition("\n")[2].strip()
-        match = re.fullmatch(self._pattern(choices), form)
+        if len(form) > MOST_READ:
+            return None
+        match = fullmatch(self._pattern(choices), form)
         # A text that goes on can be told from a long answer only where something stands after the answer.
         open_ended = self.template.endswith("{answer}") and not self.reasoning
         if match is None or (not open_ended and len(self.find_all(text, choices)) > 1):
@@ -149,26 +158,30 @@ class AnswerFormat:
         After reasoning, and where the form is the answer alone, only what has a line of its own counts: every sentence
         would else hold one.
         """
+        text = text[-MOST_READ:]
+        before, after = self.template.split("{answer}")
         if self.reasoning or self.template == "{answer}":
-            matches = [re.fullmatch(self._pattern(choices), line.strip()) for line in text.splitlines()]
+            pattern = self._pattern(choices)
+            matches = [fullmatch(pattern, line.strip()) for line in text.splitlines()]
+            written = [match[ANSWER_GROUP] for match in matches if match]
+        elif self.kind.fills_its_line:
+            written = [one for line in text.split("\n") for one in _between(before, after, line)]
         else:
-            before, after = self.template.split("{answer}")
-            end = "" if after else r"(?=\s*(?:\n|$))" if self.kind.fills_its_line else r"(?!\w)"
-            bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + end
-            matches = list(re.finditer(bounded, text))
-        unquoted = [self._unquote(match[ANSWER_GROUP]) for match in matches if match]
+            bounded = ("" if before else r"(?<!\w)") + self._pattern(choices) + ("" if after else r"(?!\w)")
+            written = [match[ANSWER_GROUP] for match in find_each(bounded, text)]
+        unquoted = [self._unquote(one) for one in written]
         return [one for one in unquoted if one is not None]
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """The answer that a forgiving reader would take: the last one in the right form, else what the kind finds."""
         # Where the form is the answer alone, a line's having it says little: "Answer: Paris" is a line, too.
         if self.template == "{answer}" and not self.reasoning:
-            return self.kind.find(text, choices)
+            return self.kind.find(text[-MOST_READ:], choices)
         strict = self.parse(text, choices)
         if strict is not None:
             return strict
         well_formed = self.find_all(text, choices)
-        return well_formed[-1] if well_formed else self.kind.find(text, choices)
+        return well_formed[-1] if well_formed else self.kind.find(text[-MOST_READ:], choices)
 
     def normalize(self, answer: str) -> str:
         """The form in which answers are compared."""
@@ -196,6 +209,43 @@ class AnswerFormat:
             return str(json.loads(f'"{written}"'))
         except ValueError:
             return None
+
+
+def _between(before: str, after: str, line: str) -> list[str]:
+    """What stands between `before` and the next `after`, or the line's end where that is empty, again and again.
+
+    It ends in no space; where nothing comes before it, it begins with no part of a word. In time that grows as the line
+    does, whatever is in it: a pattern that says the same looks from every `before` to the line's end.
+    """
+    ends = [len(line.rstrip())]
+    if after:
+        ends, place = [], line.find(after)
+        while place >= 0:
+            if place and not line[place - 1].isspace():
+                ends.append(place)
+            place = line.find(after, place + 1)
+    found: list[str] = []
+    start = _next_start(before, line, 0)
+    while start is not None:
+        begin = start + len(before)
+        after_it = bisect.bisect_right(ends, begin)
+        if after_it == len(ends):
+            break
+        found.append(line[begin : ends[after_it]])
+        start = _next_start(before, line, ends[after_it] + len(after))
+    return found
+
+
+def _next_start(before: str, line: str, start: int) -> int | None:
+    """The first place from `start` at which `before` stands, or where that is empty, at which no word goes on."""
+    if before:
+        place = line.find(before, start)
+        return place if place >= 0 else None
+    return next((place for place in range(start, len(line)) if not (place and _is_of_word(line[place - 1]))), None)
+
+
+def _is_of_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
 
 
 _NAMED: dict[str, tuple[str, AnswerKind | None]] = {

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
+from softbench.patterns import find_each
+
 LETTERS = string.ascii_uppercase
 
-# The words that announce an answer; the last announcement in a completion counts, as reasoning comes first.
-_AFTER_LEAD_IN = r"\b[*_\"']*(?:\s+is)?\s*[:=]?[*_\s]*"
+# The words that announce an answer; the last announcement in a completion counts, as reasoning comes first. What is
+# repeated is never given back (`*+`): trying again with less of it would take time as the square of a text's length.
+_AFTER_LEAD_IN = r"\b[*_\"']*+(?:\s++is)?\s*+[:=]?[*_\s]*+"
 _ANSWER_LEAD_IN = re.compile(rf"\b(?:answer|result|reply){_AFTER_LEAD_IN}", re.IGNORECASE)
 _OPTION_LEAD_IN = re.compile(rf"\b(?:option|choice){_AFTER_LEAD_IN}", re.IGNORECASE)
 _LEAD_IN = re.compile(rf"\b(?:answer|result|reply|option|choice){_AFTER_LEAD_IN}", re.IGNORECASE)
@@ -75,13 +78,13 @@ class Letter:
         letters = LETTERS[: len(choices)] or LETTERS
         # A small letter before another word is an article or a pronoun: "answer: a dog".
         letter = rf"([{letters}](?![\w'’])|[{letters.lower()}](?!\s*[\w'’]))"
-        opening = r"[*_`\"'(\[{$]*"
+        opening = r"[*_`\"'(\[{$]*+"
         said = _announced(text)
         as_option = _option_meant(said, choices)
         if as_option is not None and len(_plain(said)) > 1:
             return LETTERS[as_option]
         announced, named = (
-            re.findall(rf"(?i:{lead_in.pattern}(?:\\boxed\s*)?){opening}{letter}", text)
+            re.findall(rf"(?i:{lead_in.pattern}(?:\\boxed\s*+)?){opening}{letter}", text)
             for lead_in in (_ANSWER_LEAD_IN, _OPTION_LEAD_IN)
         )
         boxed = re.findall(rf"\\boxed\s*\{{\s*\(?{letter}\)?\s*\}}", text)
@@ -103,7 +106,7 @@ class Option:
 
     def pattern(self, choices: Sequence[str]) -> str:
         # Longest first: an option may be the beginning of another.
-        return "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True)) or ".+"
+        return "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True)) or "(?!)"
 
     def write(self, value: object) -> str:
         return str(value).strip()
@@ -157,7 +160,7 @@ class Number:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last announced number, else the last number of all."""
-        announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*({_NUMBER})", text, re.I)
+        announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*+({_NUMBER})", text, re.I)
         numbers = announced or re.findall(_NUMBER, text)
         return self.normalize(numbers[-1]) if numbers else None
 
@@ -210,7 +213,7 @@ class YesNo:
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last announced word, else the one that opens the text, else the last of all; true and false count too."""
         word = r"\b(not\s+)?(yes|no|true|false)\b"
-        announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*{word}", text, re.I)
+        announced = re.findall(rf"{_LEAD_IN.pattern}[*_`\"'(\[{{$<]*+{word}", text, re.I)
         opening = re.findall(rf"^\W*{word}", text, re.I)
         found = announced or opening or re.findall(word, text, re.I)
         if not found:
@@ -239,8 +242,8 @@ class Pattern:
 
     def find(self, text: str, choices: Sequence[str]) -> str | None:
         """The last match, as a word of its own."""
-        found = [match.group() for match in re.finditer(rf"(?<!\w)(?:{self.regex})(?!\w)", text)]
-        return found[-1] if found else None
+        found = find_each(rf"(?<!\w)(?:{self.regex})(?!\w)", text)
+        return str(found[-1].group()) if found else None
 
 
 LETTER, OPTION, NUMBER, SHORT_TEXT, YES_NO = Letter(), Option(), Number(), ShortText(), YesNo()

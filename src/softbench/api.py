@@ -5,7 +5,8 @@ device, data_dir, answer_format, steps, learning_rate ... Whatever is wrong with
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    models: Sequence[str],
+    models: Sequence[str | Mapping[str, Any]],
     tasks: Sequence[str],
     methods: Sequence[Any] = ("zero_shot", "few_shot", "soft_prompt"),
     *,
@@ -25,6 +26,7 @@ def run(
 ) -> "list[Results]":
     """Every model on every task by every method, as `softbench run` does it: one Results a model, written and returned.
 
+    Models and methods may be given as a spec file has them: {"source": FOLDER, "apply_chat_template": True}.
     Work that an earlier call finished in `output_path` is read, not done again. Raises SoftbenchError.
     """
     from softbench import executors
@@ -54,7 +56,7 @@ def tune(
     asked = {"models": [model], "tasks": [task], "methods": ["soft_prompt"], "seeds": [seed]}
     spec = read_spec(None, {**settings, **asked})
     shown = progress or _progress()
-    [job] = plan(spec, load_tasks(spec))
+    [job] = plan(spec, load_tasks(spec, shown))
     backend = open_model(spec.models[0], spec, shown)
     with tempfile.TemporaryDirectory(prefix="softbench-") as folder:
         prepared = prepare(job, backend, Path(folder), f"{backend.engine.info.name} {job.task.name}", shown)
@@ -97,8 +99,9 @@ def evaluate(
             method = {"kind": "loaded_prompt", "soft_prompt": Path(soft_prompt)}
         out = Path(scratch) / "out" if output_path is None else output_path
         [results] = run([model], [task], [method], output_path=out, progress=progress, seeds=[seed], **settings)
-    [job] = results.jobs
-    return job
+        [job] = results.jobs
+        # A folder that goes takes the records with it.
+        return replace(job, records=tuple(job.records)) if output_path is None else job
 
 
 def _progress() -> "Progress":

@@ -3,6 +3,8 @@
 torch is imported when a real model is opened, not before.
 """
 
+import importlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from softbench.engines.base import Engine
 from softbench.spec import ModelSpec, Spec
-from softbench.types import Adapter, AdapterTuner, ChatTemplate, SoftPrompt, Tuner
+from softbench.types import Adapter, AdapterTuner, ChatTemplate, Progress, SoftPrompt, Tuner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,23 +38,39 @@ class Backend:
     chat: ChatTemplate | None = None
 
 
-def open_transformers(model: ModelSpec, spec: Spec) -> Backend:
+def open_transformers(model: ModelSpec, spec: Spec, progress: Progress) -> Backend:
     """Load the model with transformers; tune with softbench's own loop."""
-    return _around(*_load(model, spec), spec)
+    return _around(*_load(model, spec, progress), spec)
 
 
-def open_vllm(model: ModelSpec, spec: Spec) -> Backend:
+def open_vllm(model: ModelSpec, spec: Spec, progress: Progress) -> Backend:
     """Load the model with transformers, for tuning, and a copy of it with vLLM, which is scored."""
     from softbench.engines.vllm import VllmEngine, open_llm
 
-    loaded, chat = _load(model, spec)
-    return _around(loaded, chat, spec, VllmEngine(loaded, open_llm(loaded, spec.eval_batch_size)))
+    loaded, chat = _load(model, spec, progress)
+    with progress.track(f"open {model.label} in vLLM", 1) as advance:
+        llm = open_llm(loaded, spec.eval_batch_size)
+        advance(1)
+    return _around(loaded, chat, spec, VllmEngine(loaded, llm))
 
 
-def _load(model: ModelSpec, spec: Spec) -> "tuple[LoadedModel, ChatTemplate | None]":
+def _load(model: ModelSpec, spec: Spec, progress: Progress) -> "tuple[LoadedModel, ChatTemplate | None]":
+    if "softbench.models" not in sys.modules:
+        with progress.track("start torch and transformers", 1) as advance:
+            importlib.import_module("softbench.models")
+            advance(1)
     from softbench.models import load_model, with_chat_template
 
-    loaded = load_model(model.source, spec.dtype, spec.device, model.revision, model.label, spec.device_map)
+    loaded = load_model(
+        model.source,
+        spec.dtype,
+        spec.device,
+        model.revision,
+        model.label,
+        spec.device_map,
+        spec.deterministic,
+        progress,
+    )
     return with_chat_template(loaded) if spec.apply_chat_template else (loaded, None)
 
 
@@ -81,7 +99,7 @@ def _around(loaded: "LoadedModel", chat: ChatTemplate | None, spec: Spec, engine
     )
 
 
-def open_fake(model: ModelSpec, spec: Spec) -> Backend:
+def open_fake(model: ModelSpec, spec: Spec, progress: Progress) -> Backend:
     """Open no model at all: see engines.fake."""
     return _fake(f"fake:{model.source}", model, spec)
 
@@ -104,7 +122,7 @@ def _fake(fingerprint: str, model: ModelSpec, spec: Spec) -> Backend:
     )
 
 
-BACKENDS: dict[str, Callable[[ModelSpec, Spec], Backend]] = {
+BACKENDS: dict[str, Callable[[ModelSpec, Spec, Progress], Backend]] = {
     "transformers": open_transformers,
     "vllm": open_vllm,
     "fake": open_fake,

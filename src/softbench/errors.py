@@ -17,6 +17,8 @@ A message says what came, what was wanted and what to do. The command line print
 import difflib
 from collections.abc import Iterable
 
+MOST_SHOWN = 1000
+
 
 class SoftbenchError(Exception):
     """Base of all errors that a caller may want to catch."""
@@ -61,6 +63,13 @@ class ClusterError(SoftbenchError, RuntimeError):
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or its kind where it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def one_line(error: Exception) -> str:
+    """An error's message on one line of at most MOST_SHOWN characters, without any that could steer a terminal."""
+    text = " ".join(str(error).split())
+    cut = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ... ({len(text):,} characters)"
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

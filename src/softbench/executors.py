@@ -57,7 +57,7 @@ def run_ray(spec: Spec, progress: Progress) -> list[Results]:
     Raises ClusterError where the cluster can't be used, and the first SoftbenchError that a worker meets.
     """
     ray = import_ray()
-    tasks = pipeline.load_tasks(spec)
+    tasks = pipeline.load_tasks(spec, progress)
     pipeline.check_output(spec.output_path)
     planned = pipeline.plan(spec, tasks)
     units = cut(spec, planned)
@@ -66,6 +66,7 @@ def run_ray(spec: Spec, progress: Progress) -> list[Results]:
     results: dict[int, Results] = {}
     started = time.perf_counter()
     with (
+        pipeline.locked_folders(spec) as checks,
         connected(ray, spec.ray_address),
         progress.track("jobs on Ray", sum(len(unit.jobs) for unit in units)) as advance,
         closing(on_workers(ray, spec, units, progress, advance)) as outcomes,
@@ -80,6 +81,7 @@ def run_ray(spec: Spec, progress: Progress) -> list[Results]:
             if len(of_model) == len(planned):
                 jobs = [of_model[place] for place in range(len(planned))]
                 folder = pipeline.model_folder(spec.models[unit.model], spec)
+                checks[unit.model]()
                 results[unit.model] = write_results(folder, info, spec, jobs, time.perf_counter() - started)
     return [results[place] for place in sorted(results)]
 
@@ -326,9 +328,9 @@ class BoardProgress:
         self._name = name
 
     @contextmanager
-    def track(self, label: str, total: int) -> Iterator[Advance]:
-        """Write how far `total` units of work have come."""
-        done, shown = 0, 0.0
+    def track(self, label: str, total: int, done: int = 0) -> Iterator[Advance]:
+        """Write how far `total` units of work have come, of which `done` were there before."""
+        shown = 0.0
         self._board.show.remote(self._name, label)
 
         def advance(amount: int, detail: str = "") -> None:

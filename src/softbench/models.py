@@ -1,6 +1,7 @@
 """Finds and loads a frozen causal language model: from a folder, a GGUF file or the hub."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -9,17 +10,24 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from transformers.utils import chat_template_utils
 
 from softbench.errors import ModelError, first_line
-from softbench.types import Message, ModelInfo
+from softbench.sandbox import ImmutableBoundedEnvironment, full_budget
+from softbench.types import SILENT, Message, ModelInfo, Progress
+from softbench.untrusted import check_is_file, load_json, read_text
+from softbench.watching import OnPart, percent, watching
 
+_MOST_LAYERS = 10_000
+_SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -62,42 +70,117 @@ def load_model(
     revision: str | None = None,
     name: str | None = None,
     device_map: str | None = None,
+    deterministic: bool = False,
+    progress: Progress = SILENT,
 ) -> LoadedModel:
     """Load `source` (a folder, a `.gguf` file or a hub id) for evaluation, frozen; results call it `name`.
 
     With `device_map` (auto, balanced, sequential) accelerate spreads its layers over all GPUs, in place of `device`.
-    Raises ModelError where it is missing, not a causal language model, stored in pickle files only, or too large.
+    `deterministic` is for this process as a whole: see compute_deterministically. Raises ModelError where the model is
+    missing, not a causal language model, stored in pickle files only, or too large.
+    """
+    if deterministic:
+        compute_deterministically()
+    if "TRANSFORMERS_VERBOSITY" not in os.environ:
+        transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch_device = pick_device(device)
+    torch_dtype = pick_dtype(dtype, torch_device)
+    folder, files, revision, known = _locate(source, revision, progress)
+    with progress.track(f"load {name or source} (%)", 100) as advance, _told(source):
+        done = percent(advance)
+        # Weights go through memory twice: to the model, and through the hash.
+        with watching(lambda share: done(0.5 * share)):
+            model, tokenizer = _read(folder, source, torch_dtype, device_map)
+        if device_map is None:
+            _place(model, torch_device)
+            placed = str(torch_device)
+        else:
+            placed = _spread_over(model, source)
+        check_usable(model, tokenizer, source)
+        fingerprint = known or _fingerprint(folder, lambda share: done(0.5 + 0.5 * share))
+        info = _describe(model, source)
+        done(1.0)
+    info = dataclasses.replace(
+        info,
+        name=name or Path(source).name.removesuffix(".gguf"),
+        fingerprint=fingerprint,
+        revision=revision,
+        dtype=_name_of(torch_dtype),
+        device=placed,
+        files=files,
+        num_threads=torch.get_num_threads() if deterministic else None,
+    )
+    with _told(source):
+        return wrap_model(model, tokenizer, info)
+
+
+def outline_model(source: str) -> LoadedModel | None:
+    """The model in `source`, a folder or a `.gguf` file, without its weights: to count with, not to run.
+
+    None where the folder has no configuration or tokenizer, or the file was not converted yet. Raises ModelError where
+    what is there can't be read.
     """
     transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    folder, files, revision = _locate(source, revision)
-    torch_device = _pick_device(device)
-    torch_dtype = _pick_dtype(dtype, torch_device)
-    model, tokenizer = _read(folder, source, torch_dtype, device_map)
-    if device_map is None:
-        _place(model, torch_device)
-        placed = str(torch_device)
-    else:
-        placed = _spread_over(model, source)
-    check_usable(model, tokenizer, source)
-    text_config = model.config.get_text_config()
+    folder = Path(source).expanduser()
+    if folder.is_file():
+        [digest] = _hashes([folder], lambda share: None)
+        folder = _folder_of_gguf(folder, digest)
+    if not (folder / "config.json").exists() or not any(folder.glob("token*")):
+        return None
+    with _told(source):
+        _check_files(folder, source)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        _check_causal(config, source)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        info = _describe(model, source)
+        return LoadedModel(model, tokenizer, info, _bos_id(tokenizer), _eos_ids(model, tokenizer), 0.0)
+
+
+@contextmanager
+def _told(source: str) -> Iterator[None]:
+    """Whatever transformers, safetensors and tokenizers raise on damaged files, and they raise many kinds, as a
+    ModelError."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"model {source!r} can't be read: {first_line(error)}") from error
+
+
+def _describe(model: Any, source: str) -> ModelInfo:
+    """What a model's configuration says of it; its weights may lie on no device."""
     embeddings = {id(module.weight): module.weight for module in (model.get_input_embeddings(), _head(model, source))}
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    info = ModelInfo(
-        name=name or Path(source).name.removesuffix(".gguf"),
+    num_rows, hidden_size = model.get_input_embeddings().weight.shape
+    return ModelInfo(
+        name=Path(source).name,
         source=source if _is_hub_id(source) else Path(source).name,
-        fingerprint=_fingerprint(folder),
-        revision=revision,
-        dtype=str(torch_dtype).removeprefix("torch."),
-        device=placed,
+        fingerprint="",
+        revision=None,
+        dtype=_name_of(model.dtype),
+        device=str(model.device),
         num_parameters=num_parameters,
         num_body_parameters=num_parameters - sum(weight.numel() for weight in embeddings.values()),
-        hidden_size=int(model.get_input_embeddings().weight.shape[1]),
-        vocab_size=int(model.get_input_embeddings().weight.shape[0]),
-        max_length=int(getattr(text_config, "max_position_embeddings", None) or 1 << 30),
-        files=files,
+        hidden_size=int(hidden_size),
+        vocab_size=int(num_rows),
+        max_length=int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30),
     )
-    return wrap_model(model, tokenizer, info)
+
+
+def compute_deterministically() -> None:
+    """From here on this process computes with deterministic kernels alone, and torch raises where there is none.
+
+    The number of threads stays as it is: sums are cut where threads are.
+    """
+    # cuBLAS reads it when a first GPU is used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def check_usable(model: Any, tokenizer: Any, source: str) -> None:
@@ -115,6 +198,12 @@ def check_usable(model: Any, tokenizer: Any, source: str) -> None:
     with torch.no_grad():
         by_ids = model(input_ids=ids).logits.float()
         by_embeddings = model(inputs_embeds=model.get_input_embeddings()(ids)).logits.float()
+    if bool(by_ids.isnan().any()) or not bool(by_ids.amax(dim=-1).isfinite().all()):
+        advice = "try --dtype float32, or look" if model.dtype == torch.bfloat16 else "look"
+        raise ModelError(
+            f"model {source!r} gives logits that are no numbers (nan or infinite) in {_name_of(model.dtype)}; {advice} "
+            "whether its weights are whole"
+        )
     # Above what rounding does, below what another input does.
     allowed = (0.02 if model.dtype == torch.bfloat16 else 1e-4) * float(by_ids.std())
     if not float((by_ids - by_embeddings).abs().mean()) <= allowed:
@@ -163,12 +252,40 @@ class TokenizerChatTemplate:
     def render(self, messages: Sequence[Message], open_reply: bool) -> str:
         """The conversation's text without BOS. Raises ModelError where the template refuses it."""
         try:
-            text = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=open_reply, continue_final_message=False
-            )
+            with _bounded_templates():
+                text = self.tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=open_reply, continue_final_message=False
+                )
         except Exception as error:  # a template may raise whatever it likes, such as "System role not supported"
             raise ModelError(f"the model's chat template refuses the conversation: {error}") from error
         return str(text).removeprefix(self.bos)
+
+
+@contextmanager
+def _bounded_templates() -> Iterator[None]:
+    """While this lasts, transformers renders chat templates in a sandbox that keeps them from running on and on."""
+    full_budget()
+    before = chat_template_utils._compile_jinja_template
+    chat_template_utils._compile_jinja_template = _compile_bounded
+    try:
+        yield
+    finally:
+        chat_template_utils._compile_jinja_template = before
+
+
+@functools.lru_cache(maxsize=16)
+def _compile_bounded(source: str) -> Any:
+    """What transformers makes of a chat template, with its own filters and functions, in the bounded sandbox."""
+    module: Any = chat_template_utils
+    before = module.ImmutableSandboxedEnvironment
+    module.ImmutableSandboxedEnvironment = ImmutableBoundedEnvironment
+    try:
+        template = module._cached_compile_jinja_template(source)
+    finally:
+        module.ImmutableSandboxedEnvironment = before
+    template.environment.add_filter("tojson", template.environment.filters["tojson"])
+    full_budget()
+    return template
 
 
 def with_chat_template(model: LoadedModel) -> tuple[LoadedModel, TokenizerChatTemplate]:
@@ -179,8 +296,11 @@ def with_chat_template(model: LoadedModel) -> tuple[LoadedModel, TokenizerChatTe
     if not model.tokenizer.chat_template:
         raise ModelError(f"model {model.info.name!r} has no chat template; drop --apply-chat-template")
     bos = str(model.tokenizer.bos_token or "")
-    plain = TokenizerChatTemplate(model.tokenizer, "")
-    starts = bool(bos) and plain.render([{"role": "user", "content": "a"}], open_reply=True).startswith(bos)
+    said = "softbench-question"
+    text = TokenizerChatTemplate(model.tokenizer, "").render([{"role": "user", "content": said}], open_reply=True)
+    if said not in text:
+        raise ModelError(f"the chat template of model {model.info.name!r} leaves out what the user says; mend it")
+    starts = bool(bos) and text.startswith(bos)
     bos_id = int(model.tokenizer.bos_token_id) if starts else None
     return dataclasses.replace(model, bos_id=bos_id), TokenizerChatTemplate(model.tokenizer, bos if starts else "")
 
@@ -189,20 +309,25 @@ def _is_hub_id(source: str) -> bool:
     return not Path(source).exists() and _HUB_ID.fullmatch(source) is not None
 
 
-def _locate(source: str, revision: str | None) -> tuple[Path, dict[str, str], str | None]:
-    """The folder with safetensors weights, the sha256 of the file it came from, and the hub's commit if any."""
+def _locate(
+    source: str, revision: str | None, progress: Progress
+) -> tuple[Path, dict[str, str], str | None, str | None]:
+    """The folder with safetensors weights, the sha256 of the file it came from, the hub's commit, and the fingerprint
+    of the folder where it is known."""
     path = Path(source).expanduser()
     if path.is_file():
         if path.suffix != ".gguf":
             raise ModelError(
                 f"model {source!r} is a file but not a .gguf; give a model folder, a .gguf file or a hub id"
             )
-        digest = _sha256(path)
-        return _converted_gguf(path, digest), {path.name: digest}, None
+        with progress.track(f"read {path.name} (%)", 100) as advance:
+            [digest] = _hashes([path], percent(advance))
+        folder, fingerprint = _converted_gguf(path, digest, progress)
+        return folder, {path.name: digest}, None, fingerprint
     if path.is_dir():
-        return path, {}, None
+        return path, {}, None, None
     if _is_hub_id(source):
-        return _snapshot(source, revision)
+        return *_snapshot(source, revision), None
     raise ModelError(f"model {source!r} is neither a folder, a .gguf file nor a hub id (owner/name); check the path")
 
 
@@ -227,30 +352,59 @@ def _snapshot(hub_id: str, revision: str | None) -> tuple[Path, dict[str, str], 
 def _read(folder: Path, source: str, dtype: torch.dtype, device_map: str | None) -> tuple[Any, Any]:
     if device_map is not None and importlib.util.find_spec("accelerate") is None:
         raise ModelError("a device map needs accelerate, which is not installed: pip install 'softbench[accelerate]'")
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         raise ModelError(f"model folder {source!r} has no config.json; give the folder that save_pretrained wrote")
     if not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"model folder {source!r} has no *.safetensors; pickled weights are not read: convert them first"
         )
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        _check_causal(config, source)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, device_map=device_map
-        )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except ModelError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds on damaged files
-        reason = first_line(error)
-        raise ModelError(f"model folder {source!r} can't be read: {reason}") from error
+    _check_files(folder, source)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    _check_causal(config, source)
+    model = _with_all_weights(source, folder, dtype, use_safetensors=True, device_map=device_map)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return model, tokenizer
+
+
+def _with_all_weights(source: str, folder: Path, dtype: torch.dtype, **settings: Any) -> Any:
+    """The model in a folder. Raises ModelError where weights are missing: transformers would go on with random ones."""
+    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, trust_remote_code=False, output_loading_info=True, **settings
+    )
+    model, loading = loaded
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise ModelError(f"model {source!r} lacks {len(missing)} of its weights, {missing[0]!r} first; get it again")
+    return model
+
+
+def _check_files(folder: Path, source: str) -> None:
+    """Raise ModelError where what would be read of a folder is no file, or where settings are damaged: without some of
+    them, such as end tokens, transformers goes on as if they were not there."""
+    for path in _files_of(folder):
+        try:
+            check_is_file(path)
+            if not path.is_file():
+                raise OSError("it is a folder, or a link that leads nowhere")  # noqa: TRY301  # told with its name
+            if path.name in _SETTINGS and not isinstance(load_json(read_text(path)), dict):
+                raise ValueError("a mapping of names to values is wanted")  # noqa: TRY301
+        except (OSError, ValueError) as error:
+            said = error.strerror or error if isinstance(error, OSError) else error
+            raise ModelError(f"model {source!r}: {path.name} can't be read: {said}; get the model again") from error
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """All in `folder` that decides a model's answers: weights, configuration, tokenizer, template."""
+    kept = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+    return sorted({path for pattern in kept for path in folder.glob(pattern) if path.name != _SOURCE})
 
 
 def _check_causal(config: Any, source: str) -> None:
     if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(f"model {source!r} is of type {config.model_type!r}; a decoder-only language model is wanted")
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if not isinstance(layers, int) or layers > _MOST_LAYERS:
+        raise ModelError(f"model {source!r} would have {layers!r} layers; {_MOST_LAYERS:,} are the most")
 
 
 def _head(model: Any, source: str) -> Any:
@@ -284,7 +438,8 @@ def _devices_of(model: Any) -> list[Any]:
     return [torch.device("cuda", one) if isinstance(one, int) else one for one in placed.values()]
 
 
-def _pick_device(device: str) -> torch.device:
+def pick_device(device: str) -> torch.device:
+    """The device of that name; auto: the first GPU where there is one. Raises ModelError at a name that is none."""
     if device != "auto":
         try:
             return torch.device(device)
@@ -295,19 +450,25 @@ def _pick_device(device: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
+def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
     """auto: bfloat16 where the hardware multiplies in it, else float32 (emulated bfloat16 is slower than float32)."""
     if dtype == "auto":
-        native = (
-            torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else _cpu_has_bfloat16()
-        )
-        return torch.bfloat16 if native and device.type in ("cpu", "cuda") else torch.float32
+        return torch.bfloat16 if has_bfloat16(device) else torch.float32
     if dtype not in ("float32", "bfloat16"):
         raise ModelError(f"dtype {dtype!r} is not offered; give auto, float32 or bfloat16")
     return torch.float32 if dtype == "float32" else torch.bfloat16
 
 
-def _cpu_has_bfloat16() -> bool:
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies in bfloat16 itself, as far as is known."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu":
+        return False
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -325,42 +486,78 @@ def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """All end tokens: the generation config's (often several) and the tokenizer's; the tokenizer's own comes first."""
     from_config = model.generation_config.eos_token_id if model.generation_config else None
     listed = from_config if isinstance(from_config, list) else [from_config]
-    return tuple(dict.fromkeys(int(one) for one in (tokenizer.eos_token_id, *listed) if one is not None))
+    ids = [one for one in (tokenizer.eos_token_id, *listed) if one is not None]
+    if not all(type(one) is int for one in ids):
+        raise ModelError(f"the model's end tokens are {ids}; numbers of tokens are wanted: mend eos_token_id")
+    return tuple(dict.fromkeys(ids))
 
 
 _SOURCE = "softbench_source.json"
 
 
-def _converted_gguf(path: Path, digest: str) -> Path:
-    """The folder with `path`'s weights as float32 safetensors; made once, kept in the cache under the file's sha256."""
-    cache = Path(os.environ.get("SOFTBENCH_CACHE", Path.home() / ".cache" / "softbench"))
-    folder = cache / "models" / f"{path.stem}-{digest[:16]}"
-    if (folder / "config.json").is_file():
-        return folder
+def cache_folder() -> Path:
+    """Where converted models are kept."""
+    return Path(os.environ.get("SOFTBENCH_CACHE", Path.home() / ".cache" / "softbench"))
+
+
+def _converted_gguf(path: Path, digest: str, progress: Progress) -> tuple[Path, str]:
+    """The folder with `path`'s weights as float32 safetensors, and its fingerprint; made once, kept in the cache under
+    the file's sha256, and made again where it is not as it was made."""
+    cache, folder = cache_folder(), _folder_of_gguf(path, digest)
+    kept = _kept_conversion(folder, path.name, progress)
+    if kept is not None:
+        return folder, kept
     try:
+        if folder.exists():
+            progress.note(f"{str(folder)!r} is not as it was made of {path.name}; it is made again")
+            shutil.rmtree(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
     except OSError as error:
         raise ModelError(f"the model cache {str(cache)!r} can't be written ({error}); set SOFTBENCH_CACHE") from error
     try:
-        _convert_gguf(path, partial)
-        (partial / _SOURCE).write_text(json.dumps({"file": path.name, "sha256": digest}))
+        with progress.track(f"convert {path.name}, the first time (%)", 100) as advance:
+            done = percent(advance)
+            with watching(lambda share: done(0.8 * share)):
+                _convert_gguf(path, partial)
+            fingerprint = _fingerprint(partial, lambda share: done(0.8 + 0.2 * share))
+            done(1.0)
+        source = {"file": path.name, "sha256": digest, "fingerprint": fingerprint}
+        (partial / _SOURCE).write_text(json.dumps(source), encoding="utf-8")
         partial.rename(folder)
     except ImportError as error:
         raise ModelError("reading a .gguf file needs the gguf package; pip install 'softbench[gguf]'") from error
-    except (OSError, ValueError, RuntimeError, KeyError, IndexError, NotImplementedError) as error:
-        if (folder / "config.json").is_file():  # another process was first
-            return folder
+    except Exception as error:  # of damaged files, transformers and gguf raise many kinds
+        kept = _kept_conversion(folder, path.name, progress)
+        if kept is not None:  # another process was first
+            return folder, kept
         raise ModelError(f"{str(path)!r} can't be converted: {str(error).strip() or type(error).__name__}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return folder
+    return folder, fingerprint
+
+
+def _kept_conversion(folder: Path, name: str, progress: Progress) -> str | None:
+    """The fingerprint of a conversion in the cache; None where there is none, or one that is not as it was made."""
+    try:
+        source = load_json(read_text(folder / _SOURCE))
+        _check_files(folder, name)
+        with progress.track(f"check the conversion of {name} (%)", 100) as advance:
+            found = _fingerprint(folder, percent(advance))
+        # Those of earlier versions do not say what they were.
+        return found if source.get("fingerprint", found) == found else None
+    except (OSError, ValueError, AttributeError):  # ModelError is a ValueError
+        return None
+
+
+def _folder_of_gguf(path: Path, digest: str) -> Path:
+    """Where the conversion of a `.gguf` file with this sha256 is kept."""
+    return cache_folder() / "models" / f"{path.stem}-{digest[:16]}"
 
 
 def _convert_gguf(path: Path, folder: Path) -> None:
-    location: dict[str, Any] = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**location)
-    model = transformers.AutoModelForCausalLM.from_pretrained(**location, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+    model = _with_all_weights(path.name, path.parent, torch.float32, gguf_file=path.name)
     # A model read from GGUF refuses to be saved as it is: build a plain one of the same config around its weights.
     config = type(model.config).from_dict(
         {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
@@ -374,13 +571,22 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _fingerprint(folder: Path) -> str:
+def _fingerprint(folder: Path, on_part: OnPart) -> str:
     """Hash of everything in `folder` that decides a model's answers: weights, configuration, tokenizer, template."""
-    kept = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-    paths = sorted({path for pattern in kept for path in folder.glob(pattern) if path.name != _SOURCE})
-    return hashlib.sha256("".join(f"{path.name}:{_sha256(path)}\n" for path in paths).encode()).hexdigest()
+    paths = _files_of(folder)
+    lines = (f"{path.name}:{digest}\n" for path, digest in zip(paths, _hashes(paths, on_part), strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hashes(paths: Sequence[Path], on_part: OnPart) -> list[str]:
+    """The sha256 of each file."""
+    total, read, found = sum(path.stat().st_size for path in paths), 0, []
+    for path in paths:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+                read += len(part)
+                on_part(read / total)
+        found.append(digest.hexdigest())
+    return found

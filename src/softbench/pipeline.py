@@ -1,13 +1,14 @@
 """The main job: every model on every task by every method, from spec to result files."""
 
+import functools
 import hashlib
 import json
-import resource
+import logging
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import numpy as np
 
 from softbench.backends import BACKENDS, Backend
 from softbench.engines.base import Engine
-from softbench.errors import DataError, OutputError, SoftPromptError, SpecError
-from softbench.files import safe_name, write_json
+from softbench.errors import DataError, ModelError, OutputError, SoftPromptError, SpecError, TuningError, first_line
+from softbench.files import locked, safe_name, write_json
 from softbench.methods import METHODS, Materials, Method
 from softbench.methods.soft_prompt import SoftPromptTuning
+from softbench.methods.state import remove_state, state_in
 from softbench.records import RecordFile
 from softbench.results import JobResult, Results, write_results
+from softbench.saved_records import SavedRecords
 from softbench.scoring.choices import choices_correct
 from softbench.scoring.parse import judge
 from softbench.spec import MethodSpec, ModelSpec, Spec
@@ -40,10 +43,12 @@ from softbench.tasks import (
     shuffle_options,
 )
 from softbench.types import (
+    SILENT,
     ChatSettings,
     ChoiceScore,
     ChoiceScores,
     Completion,
+    Keeper,
     OnStep,
     Prepared,
     Progress,
@@ -52,8 +57,17 @@ from softbench.types import (
     Sample,
     SoftPrompt,
     Status,
+    TuneFailure,
     Verdict,
 )
+from softbench.untrusted import load_json, read_text
+
+try:
+    import resource
+except ImportError:  # Windows does not say how much memory a process has held
+    resource = None  # type: ignore[assignment]
+
+LOG = logging.getLogger("softbench")
 
 RECORDS, COST, TUNED = "records.jsonl", "cost.json", "tuned"
 
@@ -66,42 +80,64 @@ def run(spec: Spec, progress: Progress) -> list[Results]:
     """Run `spec` and return one Results a model, each already written under `spec.output_path`.
 
     Work that an earlier run of the same spec finished is read, not done again. Raises SoftbenchError at anything that
-    keeps the run from going on; what was done until then is kept.
+    keeps the run from going on, another run in the same folder among it; what was done until then is kept.
     """
     if spec.executor != "serial":
         raise SpecError(f"pipeline.run is serial; call executors.run for executor {spec.executor!r}")
-    loaded = load_tasks(spec)
+    loaded = load_tasks(spec, progress)
     check_output(spec.output_path)
-    return [run_model(model, spec, loaded, progress) for model in spec.models]
+    with locked_folders(spec) as checks:
+        return [
+            run_model(model, spec, loaded, progress, check) for model, check in zip(spec.models, checks, strict=True)
+        ]
 
 
-def load_tasks(spec: Spec) -> list[tuple[Task, TaskData]]:
+@contextmanager
+def locked_folders(spec: Spec) -> Iterator[list[Callable[[], None]]]:
+    """Hold the folders of all models, so that no other run writes there; yields for each a check that it is still it.
+
+    Raises OutputError where another run holds one.
+    """
+    with ExitStack() as held:
+        yield [held.enter_context(locked(model_folder(model, spec))) for model in spec.models]
+
+
+def load_tasks(spec: Spec, progress: Progress = SILENT) -> list[tuple[Task, TaskData]]:
     """The tasks of `spec` with their data, each once. Raises SpecError where two that differ have one name."""
     loaded: dict[str, tuple[Task, TaskData]] = {}
-    for name in dict.fromkeys(spec.tasks):
-        task = get_task(name, spec.formulation, spec.answer_format, spec.include_path)
-        data = load_data(task, spec.data_dir)
-        other = loaded.setdefault(task.name, (task, data))
-        if (other[0].template_hash, other[1]) != (task.template_hash, data):
-            raise SpecError(f"two tasks are called {task.name!r} and differ; give one another name in its file")
+    names = list(dict.fromkeys(spec.tasks))
+    with progress.track("load tasks", len(names)) as advance:
+        for name in names:
+            task = get_task(name, spec.formulation, spec.answer_format, spec.include_path)
+            data = load_data(task, spec.data_dir)
+            other = loaded.setdefault(task.name, (task, data))
+            if (other[0].template_hash, other[1]) != (task.template_hash, data):
+                raise SpecError(f"two tasks are called {task.name!r} and differ; give one another name in its file")
+            advance(1, name)
     return list(loaded.values())
 
 
-def run_model(model: ModelSpec, spec: Spec, tasks: Sequence[tuple[Task, TaskData]], progress: Progress) -> Results:
+def run_model(
+    model: ModelSpec,
+    spec: Spec,
+    tasks: Sequence[tuple[Task, TaskData]],
+    progress: Progress,
+    check_folder: Callable[[], None],
+) -> Results:
     """Open one model, run all its jobs and write its results; the model leaves memory when this returns."""
     started = time.perf_counter()
     backend = open_model(model, spec, progress)
     folder = model_folder(model, spec)
     jobs = run_jobs(plan(spec, tasks), backend, spec, folder, progress)
+    check_folder()
     return write_results(folder, backend.engine.info, spec, jobs, time.perf_counter() - started)
 
 
 def open_model(model: ModelSpec, spec: Spec, progress: Progress) -> Backend:
     """Load the model, or whatever stands in for it."""
-    note = " (a .gguf file is converted the first time)" if model.source.endswith(".gguf") else ""
-    with progress.track(f"load {model.label}{note}", 1) as advance:
-        backend = BACKENDS[spec.engine](model, spec)
-        advance(1)
+    backend = BACKENDS[spec.engine](model, spec, progress)
+    info = backend.engine.info
+    LOG.info("%s: %s on %s in %s, %d parameters", info.name, spec.engine, info.device, info.dtype, info.num_parameters)
     return backend
 
 
@@ -114,9 +150,17 @@ def run_jobs(
     planned: Sequence["Job"], backend: Backend, spec: Spec, folder: Path, progress: Progress
 ) -> list[JobResult]:
     """Run jobs of one model, all of them where their soft prompts are tuned together."""
-    if spec.tune_together:
-        planned = tune_together(planned, backend, folder / TUNED, progress)
-    return [run_job(job, backend, spec, folder, progress) for job in planned]
+    try:
+        if spec.tune_together:
+            planned = tune_together(planned, backend, folder / TUNED, progress)
+        return [run_job(job, backend, spec, folder, progress) for job in planned]
+    except RuntimeError as error:
+        if spec.deterministic and "deterministic" in str(error):
+            raise ModelError(
+                f"{backend.engine.info.name} can't be run deterministically here ({first_line(error)}); drop "
+                "--deterministic, or give --device cpu"
+            ) from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +241,8 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
     job_folder = folder / "jobs" / safe_name(f"{job.task.name}-{job.spec.kind}-{key[:12]}")
     lent = nullcontext(backend.engine) if prepared.adapter is None else backend.adapted(prepared.adapter)
     with lent as engine:
-        kept, cost = evaluate(job, prepared, backend, engine, job_folder, name, progress)
-    records = [replace(record, method=job.label) for record in kept]
+        cost = evaluate(job, prepared, backend, engine, job_folder, name, progress)
+    records = SavedRecords(job_folder / RECORDS, len(job.test), job.label)
     return JobResult(
         task=job.task,
         data=job.data,
@@ -209,9 +253,10 @@ def run_job(job: Job, backend: Backend, spec: Spec, folder: Path, progress: Prog
         settings=job.spec.model_dump(mode="json"),
         num_fewshot=job.method.num_fewshot,
         records=records,
-        metrics=metrics_of(records),
+        metrics=metrics_of(records.outcomes),
         cost={**card.get("cost", {}), **cost},
         tuned_sha256=card.get("sha256"),
+        failed_tries=card.get("failed_tries", []),
         chat=chat_block(job, backend),
         folder=job_folder,
     )
@@ -225,10 +270,12 @@ def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progr
     place = folder / tuned_name(job, backend)
     kept = tuned_before(job, backend, place, progress)
     if kept is not None:
+        LOG.info("%s: taken from an earlier tuning, %s", name, place)
+        remove_state(place)  # of a run that was killed behind its last step
         return kept
-    with progress.track(f"{name}: tune", method.num_steps) as advance:
-        prepared = method.prepare(materials(job, backend, lambda loss: advance(1, f"loss {loss:.3f}")))
-    method.save(place, prepared, info, card_of(job))
+    with state_in(place, progress.note) as keeper, progress.track(f"{name}: tune", method.num_steps) as advance:
+        prepared = method.prepare(materials(job, backend, lambda loss: advance(1, f"loss {loss:.3f}"), keeper))
+        method.save(place, prepared, info, card_of(job))
     saved = method.load(place, info, job.checkpoint)
     assert saved is not None  # it was saved a line above
     return saved
@@ -237,7 +284,8 @@ def prepare(job: Job, backend: Backend, folder: Path, name: str, progress: Progr
 def tune_together(jobs: Sequence[Job], backend: Backend, folder: Path, progress: Progress) -> list[Job]:
     """Tune the soft prompts of all jobs in the same passes, unless `folder` has them; the jobs, knowing of each other.
 
-    What is learned differs from what each would learn alone by rounding, so that the two are kept apart.
+    What is learned differs from what each would learn alone by rounding, so that the two are kept apart. Raises
+    TuningError where one comes to a number that is none, when all others are tuned and saved.
     """
 
     def joins(job: Job) -> bool:
@@ -246,7 +294,9 @@ def tune_together(jobs: Sequence[Job], backend: Backend, folder: Path, progress:
     group = _hash({"tuned_with": sorted({tuning_key(job, backend) for job in jobs if joins(job)})})
     jobs = [replace(job, tuned_with=group) if joins(job) else job for job in jobs]
     joined = [(folder / tuned_name(job, backend), job) for job in jobs if job.tuned_with]
+    state_folder = folder / f"together-{group[:12]}"
     if all(tuned_before(job, backend, place, progress) is not None for place, job in joined):
+        remove_state(state_folder)
         return jobs
     together = dict(joined)  # checkpoints of one tuning lie in one place
     requests = [
@@ -255,11 +305,20 @@ def tune_together(jobs: Sequence[Job], backend: Backend, folder: Path, progress:
         if isinstance(job.method, SoftPromptTuning)
     ]
     steps = sum(request.settings.steps for request in requests)
-    with progress.track(f"{backend.engine.info.name}: tune {len(together)} soft prompts", steps) as advance:
-        made = backend.tuner(requests, lambda loss: advance(1, f"loss {loss:.3f}"))
-    for (place, job), one in zip(together.items(), made, strict=True):
-        card = card_of(job) | {"tuned_together": len(together)}
-        job.method.save(place, Prepared(soft_prompt=one.soft_prompt, tuning=one), backend.engine.info, card)
+    failures = []
+    with (
+        state_in(state_folder, progress.note) as keeper,
+        progress.track(f"{backend.engine.info.name}: tune {len(together)} soft prompts", steps) as advance,
+    ):
+        made = backend.tuner(requests, lambda loss: advance(1, f"loss {loss:.3f}"), keeper)
+        for (place, job), one in zip(together.items(), made, strict=True):
+            if isinstance(one, TuneFailure):
+                failures.append(f"{job.task.name} {job.label}: {one.why}")
+                continue
+            card = card_of(job) | {"tuned_together": len(together)}
+            job.method.save(place, Prepared(soft_prompt=one.soft_prompt, tuning=one), backend.engine.info, card)
+        if failures:
+            raise TuningError("; ".join(failures))
     return jobs
 
 
@@ -288,8 +347,8 @@ def card_of(job: Job) -> dict[str, Any]:
     }
 
 
-def materials(job: Job, backend: Backend, on_step: OnStep) -> Materials:
-    """What the job's method may use: the tuning split, and whatever tunes."""
+def materials(job: Job, backend: Backend, on_step: OnStep, keeper: Keeper | None = None) -> Materials:
+    """What the job's method may use: the tuning split, and whatever tunes, with `keeper` to keep its state."""
     task, samples = job.task, list(job.data.tune)
     if job.method.labels == "shuffled":
         samples = shuffle_labels(task, samples, np.random.default_rng(job.seed))
@@ -312,8 +371,8 @@ def materials(job: Job, backend: Backend, on_step: OnStep) -> Materials:
         init_text=task.description or (prompts[0].text if prompts else ""),
         answer_format=task.answer_format.instruction(),
         info=backend.engine.info,
-        tuner=backend.tuner,
-        adapter_tuner=backend.adapter_tuner,
+        tuner=functools.partial(backend.tuner, keeper=keeper),
+        adapter_tuner=functools.partial(backend.adapter_tuner, keeper=keeper),
         format_following=format_following if task.generates else None,
         read_prompt=backend.read_prompt,
         seed=job.seed or 0,
@@ -347,8 +406,8 @@ def shot_pool(data: TaskData, num_fewshot: int) -> list[Sample]:
 
 def evaluate(
     job: Job, prepared: Prepared, backend: Backend, engine: Engine, folder: Path, name: str, progress: Progress
-) -> tuple[list[Record], dict[str, Any]]:
-    """The record of every test sample, and what they cost; chunks already in `folder` are not done again."""
+) -> dict[str, Any]:
+    """Write the record of every test sample to `folder`; what they cost. Chunks already there are not done again."""
     task = job.task
     prompts = make_prompts(job, backend, job.test, prepared, job.method.num_fewshot)
     asker = (
@@ -356,24 +415,27 @@ def evaluate(
     )
     file = RecordFile(folder / RECORDS)
     cost = read_cost(folder / COST)
-    with progress.track(f"{name}: evaluate", len(prompts)) as advance:
-        for doc_ids in chunks(prompts, [sample.group for sample in job.test]):
-            if not file.has(doc_ids):
-                started, tokens_before = time.perf_counter(), engine.tokens_read
-                answers = asker(doc_ids, [prompts[doc_id] for doc_id in doc_ids])
-                records = [
-                    make_record(job, doc_id, prompts[doc_id], *answer)
-                    for doc_id, answer in zip(doc_ids, answers, strict=True)
-                ]
-                file.append(records, task.stop, task.max_new_tokens)
-                tokens = engine.tokens_read - tokens_before
-                cost["evaluation_seconds"] += time.perf_counter() - started
-                cost["evaluation_tokens"] += tokens
-                cost["evaluation_flops"] += 2 * engine.info.num_body_parameters * tokens
-                cost["evaluation_peak_memory_bytes"] = max(cost["evaluation_peak_memory_bytes"], peak_memory())
-                write_json(folder / COST, cost)
+    left = [ids for ids in chunks(prompts, [sample.group for sample in job.test]) if not file.has(ids)]
+    there = len(prompts) - sum(map(len, left))
+    if there:
+        LOG.info("%s: %d of %d samples are there from an earlier run, %s", name, there, len(prompts), folder)
+    with progress.track(f"{name}: evaluate", len(prompts), there) as advance:
+        for doc_ids in left:
+            started, tokens_before = time.perf_counter(), engine.tokens_read
+            answers = asker(doc_ids, [prompts[doc_id] for doc_id in doc_ids])
+            records = [
+                make_record(job, doc_id, prompts[doc_id], *answer)
+                for doc_id, answer in zip(doc_ids, answers, strict=True)
+            ]
+            file.append(records, task.stop, task.max_new_tokens)
+            tokens = engine.tokens_read - tokens_before
+            cost["evaluation_seconds"] += time.perf_counter() - started
+            cost["evaluation_tokens"] += tokens
+            cost["evaluation_flops"] += 2 * engine.info.num_body_parameters * tokens
+            cost["evaluation_peak_memory_bytes"] = max(cost["evaluation_peak_memory_bytes"], peak_memory())
+            write_json(folder / COST, cost)
             advance(len(doc_ids))
-    return file.in_order(), cost
+    return cost
 
 
 Answer = tuple[Completion | None, ChoiceScores]
@@ -549,7 +611,8 @@ def tuning_settings(job: Job) -> dict[str, Any]:
 
 def _common_parts(job: Job, backend: Backend) -> dict[str, Any]:
     info = backend.engine.info
-    return {
+    deterministic = {} if info.num_threads is None else {"deterministic": info.num_threads}
+    return deterministic | {
         "model": info.fingerprint,
         "name": info.name,
         "dtype": info.dtype,
@@ -583,6 +646,8 @@ def peak_memory() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return int(torch.cuda.max_memory_allocated())
+    if resource is None:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -591,7 +656,7 @@ def read_cost(path: Path) -> dict[str, Any]:
     """What the chunks already done cost; zeros where the file is missing or damaged, as no result hangs on it."""
     names = ("evaluation_seconds", "evaluation_tokens", "evaluation_flops", "evaluation_peak_memory_bytes")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = load_json(read_text(path))
         return {name: max(0, value[name]) for name in names}
     except (OSError, ValueError, KeyError, TypeError):
         return dict.fromkeys(names, 0)

@@ -9,14 +9,15 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from softbench.errors import DataError, OutputError
-from softbench.files import write_atomic
-from softbench.types import ChoiceNorm, ChoiceScore, Completion, Prompt, Record, Sample, Status
+from softbench.errors import OutputError
+from softbench.files import unwritable, write_atomic
+from softbench.record_reading import iter_records
+from softbench.types import Record, Status
+from softbench.untrusted import check_is_file
 
 _CHOICE = "choice_accuracy_"
-NORMS: tuple[ChoiceNorm, ...] = get_args(ChoiceNorm)
 
 
 class RecordFile:
@@ -24,37 +25,54 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._records: dict[int, Record] = {}
-        whole = b""
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]  # a killed run may have left half a line
-            for record in read_records(whole, str(path)):
-                self._records[record.doc_id] = record
-            if whole == data:
-                return
-        write_atomic(path, whole)
+        self._doc_ids: set[int] = set()
+        try:
+            self._size = _drop_half_a_line(path)
+            with path.open("rb") as file:
+                self._doc_ids |= {record.doc_id for _, record in iter_records(file, str(path))}
+        except FileNotFoundError:
+            self._size = 0
+            write_atomic(path, b"")
+        except OSError as error:
+            raise unwritable(path, error) from error
 
     def has(self, doc_ids: Iterable[int]) -> bool:
         """Whether all of these samples are there."""
-        return all(doc_id in self._records for doc_id in doc_ids)
+        return self._doc_ids.issuperset(doc_ids)
 
     def append(self, records: Sequence[Record], stop: Sequence[str], max_new_tokens: int) -> None:
-        """Add a chunk's records; those that an interrupted run left of it stay as they are."""
-        new = [record for record in records if record.doc_id not in self._records]
-        lines = "".join(record_to_line(record, stop, max_new_tokens) for record in new)
-        try:
-            with self._path.open("ab") as file:
-                file.write(lines.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OutputError(f"{str(self._path)!r} can't be written: {error.strerror or error}") from error
-        self._records.update((record.doc_id, record) for record in new)
+        """Add a chunk's records; those that an interrupted run left of it stay as they are.
 
-    def in_order(self) -> list[Record]:
-        """All records, in the order of the test split."""
-        return [self._records[doc_id] for doc_id in sorted(self._records)]
+        Raises OutputError where the file can't be written, is gone, or is not as this process left it.
+        """
+        new = [record for record in records if record.doc_id not in self._doc_ids]
+        lines = "".join(record_to_line(record, stop, max_new_tokens) for record in new).encode()
+        try:
+            with self._path.open("r+b") as file:  # unlike "ab", it makes no new file where the old one is gone
+                size = file.seek(0, os.SEEK_END)
+                if size == self._size:
+                    file.write(lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(self._path, error) from error
+        if size != self._size:
+            raise OutputError(
+                f"{str(self._path)!r} was changed by another process while softbench wrote there; see that one run at "
+                "a time writes there, and run the same command again"
+            )
+        self._size += len(lines)
+        self._doc_ids |= {record.doc_id for record in new}
+
+
+def _drop_half_a_line(path: Path) -> int:
+    """Cut off what a killed run may have left behind the last whole line; the file's size in bytes after that."""
+    check_is_file(path)
+    with path.open("rb") as file:
+        whole = sum(len(line) for line in file if line.endswith(b"\n"))
+    if whole != path.stat().st_size:
+        os.truncate(path, whole)
+    return whole
 
 
 def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> str:
@@ -116,74 +134,8 @@ def record_to_line(record: Record, stop: Sequence[str], max_new_tokens: int) -> 
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_records(data: bytes, name: str) -> list[Record]:
-    """Read the lines that record_to_line wrote. Raises DataError, naming the line, where one can't be read."""
-    records = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line:
-            continue
-        try:
-            records.append(_record(json.loads(line.decode("utf-8"))))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise DataError(
-                f"{name}, line {number} is not a softbench record ({error!r}); move the file away to make it anew"
-            ) from error
-    return records
-
-
-def _record(line: dict[str, Any]) -> Record:
-    doc, block = line["doc"], line["softbench"]
-    responses = [one[0] for one in line["resps"]]
-    arguments = list(line["arguments"].values())
-    completion = None
-    if block["finish_reason"] is not None:
-        text = responses.pop(0)
-        arguments_of_choices = arguments[1:]
-        completion = Completion(text, block["finish_reason"], block["num_prompt_tokens"], block["num_tokens"])
-    else:
-        arguments_of_choices = arguments
-    sample = Sample(
-        doc["id"],
-        doc["fields"],
-        tuple(doc["answers"]),
-        tuple(doc["choices"]),
-        doc["gold"],
-        doc["reasoning"],
-        doc["group"],
-        doc.get("cluster", ""),
-    )
-    continuations = tuple(argument["arg_1"] for argument in arguments_of_choices)
-    return Record(
-        doc_id=line["doc_id"],
-        sample=sample,
-        method=line["filter"],
-        seed=block["seed"],
-        prompt=Prompt(sample.id, arguments[0]["arg_0"], block["prompt_target"], continuations),
-        completion=completion,
-        status=None if block["status"] is None else Status(block["status"]),
-        answer=block["answer"],
-        correct=_as_bool(line["accuracy"]),
-        lenient_answer=block["lenient_answer"],
-        lenient_correct=_as_bool(line["lenient_accuracy"]),
-        choice_scores=tuple(
-            ChoiceScore(logprob, num_tokens, is_greedy, premise)
-            for (logprob, is_greedy), num_tokens, premise in zip(
-                responses, block["choice_num_tokens"], block["choice_premise_logprobs"], strict=True
-            )
-        ),
-        choice_correct={norm: bool(line[f"{_CHOICE}{norm}"]) for norm in NORMS if f"{_CHOICE}{norm}" in line},
-        answer_mass=block["answer_mass"],
-        top_token=block["top_token"],
-        top_options=tuple(block["top_options"]),
-    )
-
-
 def _as_number(value: bool | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _as_bool(value: float | None) -> bool | None:
-    return None if value is None else bool(value)
 
 
 def _hash(text: str) -> str:

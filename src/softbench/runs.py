@@ -1,17 +1,20 @@
 """Reads finished runs back: a model's results file, and the records of each of its jobs.
 
-A run is named by a folder, `OUT` or `OUT/<model>`, and one method of it by `FOLDER@METHOD`.
+A run is named by a folder, `OUT` or `OUT/<model>`, and one method of it by `FOLDER@METHOD`. Records are read when they
+are asked for, one by one, so that memory does not grow with their number.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from softbench.errors import DataError, did_you_mean
-from softbench.records import read_records
-from softbench.types import Record
+from softbench.saved_records import SavedRecords, Shelf, outcomes_of
+from softbench.types import Progress, Record
+from softbench.untrusted import complaint, load_json, printable, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,28 @@ class FinishedJob:
     label: str
     task_block: Mapping[str, Any]
     block: Mapping[str, Any]
-    records: tuple[Record, ...]
+    records: Sequence[Record]
 
     @property
     def name(self) -> str:
         """Model and method, for people."""
         return f"{self.model}@{self.label}"
+
+    @property
+    def outcomes(self) -> Sequence[Record]:
+        """The records without their texts: see softbench.saved_records."""
+        return outcomes_of(self.records)
+
+
+def read_runs(references: Sequence[str], progress: Progress) -> list[list[FinishedJob]]:
+    """The jobs of several finished runs, each as read_run has them."""
+    shelf = Shelf()
+    found = []
+    with progress.track("read runs", len(references)) as advance:
+        for reference in references:
+            found.append(_jobs(reference, shelf))
+            advance(1, reference)
+    return found
 
 
 def read_run(reference: str) -> list[FinishedJob]:
@@ -36,22 +55,91 @@ def read_run(reference: str) -> list[FinishedJob]:
 
     Raises DataError where there is none, or it or its records can't be read.
     """
+    return _jobs(reference, Shelf())
+
+
+class _Checked(BaseModel):
+    """What is read of a results file must be as softbench wrote it; there may be more."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+Name = Annotated[str, AfterValidator(printable)]
+"""What is printed: characters that steer a terminal have no place in it."""
+
+
+class _Model(_Checked):
+    name: Name
+
+
+class _Split(_Checked):
+    hash: str
+
+
+class _Splits(_Checked):
+    test: _Split
+
+
+class _Task(_Checked):
+    formulation: str
+    template_hash: str
+    splits: _Splits
+
+
+class _Metric(_Checked):
+    value: float | None
+
+
+class _Job(_Checked):
+    task: Name
+    label: Name
+    seed: int | None
+    settings: dict[str, Any]
+    checkpoint: int | None = None
+    tuned_sha256: str | None
+    metrics: dict[str, _Metric]
+    cost: dict[str, float | None]
+    files: str
+
+
+class _Block(_Checked):
+    model: _Model
+    tasks: dict[str, _Task]
+    jobs: list[_Job]
+
+
+class _Samples(_Checked):
+    effective: int = Field(ge=0)
+
+
+class _Results(_Checked):
+    softbench: _Block
+    samples: dict[str, _Samples] = Field(alias="n-samples")
+
+
+def _jobs(reference: str, shelf: Shelf) -> list[FinishedJob]:
     folder, _, method = reference.partition("@")
     path = newest_results(Path(folder))
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        block = content["softbench"]
-        model, tasks, jobs = block["model"]["name"], block["tasks"], block["jobs"]
-        labels = list(dict.fromkeys(job["label"] for job in jobs))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is not a results file of softbench ({error!r}); give a run's folder") from error
+        content = load_json(read_text(path))
+        checked = _Results.model_validate(content)
+        counts = [checked.samples[job.task].effective for job in checked.softbench.jobs]
+        tasks = [content["softbench"]["tasks"][job.task] for job in checked.softbench.jobs]
+    except KeyError as error:
+        raise DataError(f"{path} has a job on task {error}, and says nothing of that; give a run's folder") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a results file of softbench ({_said(error)}); give a run's folder") from error
+    block = checked.softbench
+    labels = list(dict.fromkeys(job.label for job in block.jobs))
     if method and method not in labels:
         raise DataError(f"{path} has no method {method!r}{did_you_mean(method, labels)}")
-    return [
-        FinishedJob(model, job["task"], job["label"], tasks[job["task"]], job, _records(path.parent, job["files"]))
-        for job in jobs
-        if method in ("", job["label"])
-    ]
+    found = []
+    for job, raw, task, count in zip(block.jobs, content["softbench"]["jobs"], tasks, counts, strict=True):
+        if method in ("", job.label):
+            file = path.parent / "jobs" / Path(job.files).name / "records.jsonl"
+            records = SavedRecords(file, count, shelf=shelf)
+            found.append(FinishedJob(block.model.name, job.task, job.label, task, raw, records))
+    return found
 
 
 def runs_in(reference: str, revisions: Sequence[str] | None = None) -> list[str]:
@@ -83,10 +171,5 @@ def newest_results(folder: Path) -> Path:
     return found[-1]
 
 
-def _records(folder: Path, files: str) -> tuple[Record, ...]:
-    path = folder / "jobs" / Path(files).name / "records.jsonl"
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}; run the same command again") from error
-    return tuple(sorted(read_records(data, str(path)), key=lambda record: record.doc_id))
+def _said(error: OSError | ValueError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else complaint(error)

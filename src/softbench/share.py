@@ -1,13 +1,14 @@
 """Takes finished runs elsewhere: to a repository of the hub, or to an experiment tracker."""
 
+import glob
 import importlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from softbench.errors import OutputError, SpecError, first_line
 from softbench.runs import FinishedJob, newest_results
+from softbench.untrusted import load_json, read_text
 
 TRACKERS = ("wandb", "trackio")
 """Experiment trackers, by the modules that log to them: both offer init, log and finish."""
@@ -19,8 +20,10 @@ PATTERNS = ("results_*.json", "samples_*.jsonl", "tuned/*/*", "tuned/*/*/*")
 def files_of(run: Path) -> list[Path]:
     """The files of a run that `push` uploads, relative to its folder, sorted. Raises DataError where there is none."""
     folder = newest_results(run).parent
-    found = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file() and not path.is_symlink()}
-    return sorted(path.relative_to(folder) for path in found)
+    whole = folder.resolve()
+    # No links, and nothing that lies in a folder that is one.
+    found = {path.relative_to(folder) for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if (folder / path).resolve() == whole / path)
 
 
 def push(run: Path, repo_id: str, private: bool = False, revision: str | None = None) -> str:
@@ -41,7 +44,7 @@ def push(run: Path, repo_id: str, private: bool = False, revision: str | None = 
             repo_type="dataset",
             folder_path=folder,
             path_in_repo=folder.name,
-            allow_patterns=[str(path) for path in files_of(run)],
+            allow_patterns=[glob.escape(str(path)) for path in files_of(run)],
             commit_message=f"softbench results of {folder.name}",
             revision=revision,
         )
@@ -80,8 +83,8 @@ def _losses(tuned: Path) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for path in sorted(tuned.glob("*/*.json")):
         try:
-            card = json.loads(path.read_text(encoding="utf-8"))
+            card = load_json(read_text(path))
             found[str(card["sha256"])] = [float(loss) for loss in card["losses"]]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             continue
     return found

@@ -5,26 +5,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from softbench.errors import SpecError, did_you_mean
 from softbench.files import safe_name
 from softbench.types import ChatSettings, Formulation, Labels, LossOn, Options
+from softbench.untrusted import MOST_YAML, load_yaml, printable, read_text
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError(f"{value!r} holds characters that can't be printed; leave them out")
-    return value
-
-
 def _usable(path: Path) -> Path:
-    _printable(str(path))
+    printable(str(path))
     return path.expanduser()
 
 
@@ -34,16 +28,20 @@ def data_dir_of_environment() -> Path | None:
 
 
 Folder = Annotated[Path, AfterValidator(_usable)]
-Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_printable)]
+Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printable)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class ModelSpec(_Strict):
-    """A model: a folder, a `.gguf` file or a hub id; `name` is what results call it (default: the end of `source`)."""
+    """A model: a folder, a `.gguf` file or a hub id; `name` is what results call it (default: the end of `source`).
+
+    `parameters` is how many it has, for an estimate of a run where its configuration is not at hand.
+    """
 
     source: Text
     revision: Text | None = None
     name: Text | None = None
+    parameters: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, exclude=True)
 
     @property
     def label(self) -> str:
@@ -77,6 +75,7 @@ class _Tuned(_Strict):
     warmup_steps: int = Field(5, ge=0, strict=True)
     init: Literal["text", "vocab"] = "text"
     gradient_checkpointing: bool = False
+    retry_lower_rate: bool = False
 
 
 class SoftPromptSpec(_Tuned):
@@ -133,6 +132,7 @@ class LoraSpec(_Strict):
     learning_rate: float = Field(2e-5, gt=0, allow_inf_nan=False)
     warmup_steps: int = Field(5, ge=0, strict=True)
     labels: Labels = "gold"
+    retry_lower_rate: bool = False
 
 
 MethodSpec = Annotated[
@@ -175,6 +175,7 @@ class Spec(_Strict):
     eval_batch_size: Count = 64
     pmi: bool = False
     tune_together: bool = False
+    deterministic: bool = False
     # Where jobs are done changes no result: results files don't hold it.
     executor: Literal["serial", "ray"] = Field("serial", exclude=True)
     ray_address: Text | None = Field(None, exclude=True)
@@ -210,6 +211,8 @@ class Spec(_Strict):
         other = next((method.kind for method in self.methods if method.kind in ("lora", "random_model")), None)
         if self.engine == "vllm" and other is not None:
             raise ValueError(f"method {other!r} changes weights, and vLLM runs a model as it is; run it without vllm")
+        if self.engine == "vllm" and self.deterministic:
+            raise ValueError("vLLM has kernels of its own, which may not be deterministic; drop one of the two")
         return self
 
     @model_validator(mode="after")
@@ -275,13 +278,13 @@ def _method(method: Any, overrides: Mapping[str, Any]) -> Any:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = load_yaml(read_text(path, MOST_YAML))
     except FileNotFoundError:
         raise SpecError(f"spec file {str(path)!r} does not exist; give a YAML file, or --model and --tasks") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"spec file {str(path)!r} can't be read: {error}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SpecError(f"spec file {str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise SpecError(f"spec file {str(path)!r} is not YAML: {error}") from error
     if not isinstance(value, dict):
         raise SpecError(f"spec file {str(path)!r} must hold a mapping such as 'tasks: [capitals]'")
     return {str(key): one for key, one in value.items()}

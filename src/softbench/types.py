@@ -1,7 +1,7 @@
 """The values that travel between the parts of softbench: frozen, typed, free of torch."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypedDict
@@ -197,7 +197,8 @@ class TuneSettings:
 
     `loss_on`: all tokens of a target, or those alone that carry none of the answer's content. `checkpoints` are the
     steps after which the vectors are kept, 0 being the start. With `gradient_checkpointing` a layer's activations are
-    made again on the way back: less memory, more time.
+    made again on the way back: less memory, more time. `retry_lower_rate`: at a loss that is no number, begin again at
+    half the rate, a few times at most.
     """
 
     num_virtual_tokens: int
@@ -209,11 +210,15 @@ class TuneSettings:
     loss_on: LossOn = "target"
     checkpoints: tuple[int, ...] = ()
     gradient_checkpointing: bool = False
+    retry_lower_rate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """How a low-rank adapter is tuned; `learning_rate` is AdamW's own, `alpha / rank` scales what the adapter adds."""
+    """How a low-rank adapter is tuned; `learning_rate` is AdamW's own, `alpha / rank` scales what the adapter adds.
+
+    `retry_lower_rate` is TuneSettings'.
+    """
 
     rank: int
     alpha: int
@@ -221,6 +226,16 @@ class LoraSettings:
     batch_size: int
     learning_rate: float
     warmup_steps: int
+    retry_lower_rate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """A learning rate at which tuning came to a number that is none, `met` ("a loss of nan"), in step `step`."""
+
+    learning_rate: float
+    step: int
+    met: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +251,7 @@ class Checkpoint:
 class TuneResult:
     """A tuned soft prompt and what it took: the loss of each step (nats a token), samples, tokens and seconds.
 
-    `checkpoints` are by step, those that were asked for.
+    `checkpoints` are by step, those that were asked for. `failed_tries` came before, and count in tokens and seconds.
     """
 
     soft_prompt: SoftPrompt
@@ -245,6 +260,14 @@ class TuneResult:
     num_tokens: int
     seconds: float
     checkpoints: Mapping[int, Checkpoint] = field(default_factory=dict)
+    failed_tries: tuple[FailedTry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TuneFailure:
+    """A tuning that came to a number that is none; `why` says at which step, and what may help."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +280,7 @@ class Adapter:
     num_tokens: int
     seconds: float
     card: Mapping[str, Any] = field(default_factory=dict)
+    failed_tries: tuple[FailedTry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,24 +298,66 @@ class TuneRequest:
 class Tuner(Protocol):
     """Tunes soft prompts for one frozen model."""
 
-    def __call__(self, requests: Sequence[TuneRequest], on_step: "OnStep") -> list[TuneResult]:
-        """Tune what is asked for, each step of all in one pass; `on_step` is called after each one's."""
+    def __call__(
+        self, requests: Sequence[TuneRequest], on_step: "OnStep", keeper: "Keeper | None" = None
+    ) -> Sequence[TuneResult | TuneFailure]:
+        """Tune what is asked for, each step of all in one pass; `on_step` is called after each one's.
+
+        Where one comes to a number that is none, its failure stands in its place, and the others go on.
+        """
         ...
 
 
 class AdapterTuner(Protocol):
     """Tunes a low-rank adapter for one model, which is as it was when this returns."""
 
-    def __call__(self, prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: "OnStep") -> Adapter:
+    def __call__(
+        self,
+        prompts: Sequence[Prompt],
+        settings: LoraSettings,
+        seed: int,
+        on_step: "OnStep",
+        keeper: "Keeper | None" = None,
+    ) -> Adapter:
         """Tune on `prompts`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TuningState:
+    """What a tuning needs to go on where it was cut off: arrays by name, and values that JSON can hold."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    values: Mapping[str, Any]
+
+
+class Keeper(Protocol):
+    """Keeps the state of a tuning for another process to go on from; see methods.state."""
+
+    @property
+    def due(self) -> bool:
+        """Whether what is kept now is written at once."""
+        ...
+
+    def find(self, identity: str) -> TuningState | None:
+        """The state that was kept of the tuning that `identity` names, if any."""
+        ...
+
+    def keep(self, state: TuningState) -> None:
+        """Keep the state after a step."""
+        ...
+
+    def note(self, line: str) -> None:
+        """Tell the user something."""
         ...
 
 
 OnStep = Callable[[float], None]
 """Called after each tuning step with its loss."""
 
-Until = Callable[[int, SoftPrompt], bool]
-"""Called after each tuning step with how many there were and the vectors; true ends tuning."""
+Until = Callable[[int, SoftPrompt, list[float]], bool]
+"""Called after each tuning step with how many there were, the vectors, and what it saw before: a list that it may add
+to, and that is kept with the tuning's state. True ends tuning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +365,7 @@ class ModelInfo:
     """What identifies a model in results: two models of equal `fingerprint` give equal answers.
 
     `num_body_parameters` leaves out input embeddings and head; `files` holds the sha256 of a file it was made from.
+    `num_threads` is there where the run is deterministic: another number may move the last bit.
     """
 
     name: str
@@ -313,6 +380,7 @@ class ModelInfo:
     vocab_size: int
     max_length: int
     files: Mapping[str, str] = field(default_factory=dict)
+    num_threads: int | None = None
 
 
 class Message(TypedDict):
@@ -348,8 +416,8 @@ class ChatSettings:
 class Progress(Protocol):
     """Shows how far a piece of work has come; see report.progress for the two that exist."""
 
-    def track(self, label: str, total: int) -> AbstractContextManager["Advance"]:
-        """Follow `total` units of work under `label`."""
+    def track(self, label: str, total: int, done: int = 0) -> AbstractContextManager["Advance"]:
+        """Follow `total` units of work under `label`, of which `done` were there before."""
         ...
 
     def note(self, line: str) -> None:
@@ -363,6 +431,21 @@ class Advance(Protocol):
     def __call__(self, amount: int, detail: str = "") -> None:
         """`amount` more units are done."""
         ...
+
+
+class Silence:
+    """A Progress that shows nothing."""
+
+    @contextmanager
+    def track(self, label: str, total: int, done: int = 0) -> Iterator[Advance]:
+        """Show nothing."""
+        yield lambda amount, detail="": None
+
+    def note(self, line: str) -> None:
+        """Print nothing."""
+
+
+SILENT = Silence()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ from softbench.types import (
     ChoiceScore,
     ChoiceScores,
     Completion,
+    Keeper,
     LoraSettings,
     Message,
     ModelInfo,
     OnStep,
     Prompt,
     SoftPrompt,
+    TuneFailure,
     TuneRequest,
     TuneResult,
 )
@@ -115,10 +117,12 @@ class FakeChatTemplate:
         return "\n".join([*turns, "<assistant>"] if open_reply else turns)
 
 
-def fake_tune(requests: Sequence[TuneRequest], on_step: OnStep) -> list[TuneResult]:
+def fake_tune(
+    requests: Sequence[TuneRequest], on_step: OnStep, keeper: Keeper | None = None
+) -> list[TuneResult | TuneFailure]:
     """A Tuner whose losses fall by schedule and whose vectors grow from 0, step by step, in a direction of the seed.
 
-    FakeEngine follows formats the better the longer they are.
+    FakeEngine follows formats the better the longer they are. It is done too soon for a state to be kept.
     """
     return [_fake_tune_one(request, on_step) for request in requests]
 
@@ -128,6 +132,7 @@ def _fake_tune_one(request: TuneRequest, on_step: OnStep) -> TuneResult:
     direction = np.random.default_rng(request.seed).normal(size=(settings.num_virtual_tokens, INFO.hidden_size))
     words = sum(len(prompt.text.split()) for prompt in request.prompts)
     losses: list[float] = []
+    seen: list[float] = []
 
     def now() -> Checkpoint:
         vectors = (direction * min(1.0, len(losses) / FAKE_STEPS)).astype(np.float32)
@@ -139,7 +144,7 @@ def _fake_tune_one(request: TuneRequest, on_step: OnStep) -> TuneResult:
         on_step(losses[-1])
         if len(losses) in settings.checkpoints:
             kept[len(losses)] = now()
-        if until is not None and until(len(losses), SoftPrompt(now().vectors, {})):
+        if until is not None and until(len(losses), SoftPrompt(now().vectors, {}), seen):
             break
     return TuneResult(
         soft_prompt=SoftPrompt(now().vectors, {}),
@@ -151,7 +156,9 @@ def _fake_tune_one(request: TuneRequest, on_step: OnStep) -> TuneResult:
     )
 
 
-def fake_tune_adapter(prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: OnStep) -> Adapter:
+def fake_tune_adapter(
+    prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: OnStep, keeper: Keeper | None = None
+) -> Adapter:
     """An AdapterTuner that learns nothing."""
     losses = tuple(4.0 / (1 + step) for step in range(settings.steps))
     for loss in losses:

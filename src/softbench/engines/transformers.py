@@ -9,7 +9,6 @@ import functools
 import hashlib
 import logging
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -19,8 +18,10 @@ from torch import Tensor
 
 from softbench.engines.common import TAIL, Tree, added_text, checked_scores, ending, height, trees_of, vectors_of
 from softbench.errors import ModelError
+from softbench.memory import is_out_of_memory, total_memory
 from softbench.models import LoadedModel
 from softbench.rows import (
+    NO_NUMBER,
     check_length,
     encode,
     encode_contexts,
@@ -43,6 +44,7 @@ _ALIKE, _WORTH_A_PASS = 0.8, 512
 # The share of all memory, one in so many, that keys and values of completions may take.
 _CACHE_SHARE = 6
 
+LOG = logging.getLogger("softbench")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Ids = tuple[int, ...]
@@ -53,6 +55,7 @@ class _Row:
     """A completion in the making: of which prompt, its tokens, those made so far, and what ended it."""
 
     index: int
+    sample_id: str
     context: list[int]
     made: list[int] = field(default_factory=list)
     ended: tuple[str, FinishReason] | None = None
@@ -66,20 +69,21 @@ class _Row:
 class TransformersEngine:
     """An Engine around a LoadedModel; up to `batch_size` rows go through the model together, longest rows first.
 
-    Where memory does not suffice for that, fewer do from then on.
+    Where memory does not suffice for that, fewer do from then on. `shares=False` has every row read whole, as a model
+    that can't share a prefix does.
     """
 
-    def __init__(self, model: LoadedModel, batch_size: int) -> None:
+    def __init__(self, model: LoadedModel, batch_size: int, shares: bool = True) -> None:
         self._model = model
         self._batch_size = batch_size
         self._tokens_read = 0
         self._prefixes: dict[str, Prefix] = {}
         self._without_bos: TransformersEngine | None = None
-        self._shares = can_share(model)
-        if not self._shares:
-            logging.getLogger("softbench").warning(
-                "%s can't share a prefix between rows: each is read whole, which takes longer", model.info.name
-            )
+        self._shares = shares and can_share(model)
+        if self._shares:
+            LOG.info("%s: what prompts begin with is read once", model.info.name)
+        elif shares:
+            LOG.warning("%s can't share a prefix between rows: each is read whole, which takes longer", model.info.name)
 
     @property
     def info(self) -> ModelInfo:
@@ -113,7 +117,7 @@ class TransformersEngine:
         completions: dict[int, Completion] = {}
         for ids, indices in self._by_prefix(prompts, contexts, [len(context) - 1 for context in contexts]).items():
             indices.sort(key=lambda index: -len(contexts[index]))
-            rows = [_Row(index, contexts[index]) for index in indices]
+            rows = [_Row(index, prompts[index].sample_id, contexts[index]) for index in indices]
             if ids is None:
                 self._in_batches(
                     rows,
@@ -190,6 +194,7 @@ class TransformersEngine:
         waiting, live = list(rows), list[_Row]()
         most = self._most_rows(slots)
         cache: RowCache | None = None
+        joined: RowCache | None = None
         tokens = torch.zeros(0, dtype=torch.long, device=self._model.device)
         while waiting or live:
             try:
@@ -210,13 +215,13 @@ class TransformersEngine:
                     tokens = likeliest_tokens(cache.step(tokens))
                     self._tokens_read += len(live)
                     self._note(live, tokens, stop)
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 self._shrink(error, most)
                 most = self._batch_size
                 for row in live:
                     row.made.clear()
                     row.ended = None
-                waiting, live, cache, tokens = [*live, *waiting], [], None, tokens[:0]
+                waiting, live, cache, joined, tokens = [*live, *waiting], [], None, None, tokens[:0]
                 continue
             going = [place for place, row in enumerate(live) if row.ended is None and len(row.made) < max_new_tokens]
             if len(going) < len(live):
@@ -236,7 +241,7 @@ class TransformersEngine:
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         a_row: int = 2 * text.num_hidden_layers * heads * width * self._model.model.dtype.itemsize * slots
-        return max(1, min(self._batch_size, _total_memory(self._model.device) // _CACHE_SHARE // a_row))
+        return max(1, min(self._batch_size, total_memory(self._model.device) // _CACHE_SHARE // a_row))
 
     def _first_tokens(self, cache: RowCache, rows: Sequence[_Row], num_shared: int) -> Tensor:
         """Read what the rows do not share; the likeliest token behind each."""
@@ -272,13 +277,19 @@ class TransformersEngine:
             self._tokens_read += going
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
             positions = positions[:, -1:] + 1
-            inputs = {"input_ids": tokens[:, None], model.cache_argument: output[model.cache_argument]}
+            # An ended row may have come to no number, which is no token.
+            inputs = {"input_ids": tokens.clamp(min=0)[:, None], model.cache_argument: output[model.cache_argument]}
         return [None] * len(rows)
 
     def _note(self, rows: Sequence[_Row], tokens: Tensor, stop: Sequence[str]) -> None:
         """Give each row that has not ended its next token, and see whether that ends it."""
         for row, token in zip(rows, tokens.tolist(), strict=True):
             if row.ended is None:
+                if token == NO_NUMBER:
+                    raise ModelError(
+                        f"{self.info.name}: logits that are no numbers (nan or infinite) on sample {row.sample_id!r}; "
+                        "try --dtype float32"
+                    )
                 row.made.append(token)
                 row.ended = ending(self._model, row.tail, row.made, stop)
 
@@ -379,19 +390,19 @@ class TransformersEngine:
                 count -= 1
             try:
                 done += work(items[len(done) : len(done) + count])
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 self._shrink(error, count)
         return done
 
-    def _shrink(self, error: RuntimeError, used: int | None = None) -> None:
+    def _shrink(self, error: RuntimeError | MemoryError, used: int | None = None) -> None:
         """Halve the batch after running out of memory; any other error, and one of a single row, goes on up."""
         size = min(self._batch_size, used or self._batch_size)
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise error
         if size == 1:
             raise ModelError(f"{self.info.name}: memory does not suffice for a single row; use fewer shots") from error
         self._batch_size = size // 2
-        logging.getLogger("softbench").warning("out of memory: going on with %d rows at a time", self._batch_size)
+        LOG.warning("out of memory: going on with %d rows at a time", self._batch_size)
 
 
 def _together(widths: Sequence[int], limit: int) -> int:
@@ -405,14 +416,3 @@ def _together(widths: Sequence[int], limit: int) -> int:
     ):
         count += 1
     return count
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _total_memory(device: torch.device) -> int:
-    """Bytes that the device has in all: what is free at the moment would batch otherwise from run to run."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,12 +1,13 @@
 """The seam for a way of prompting: what it puts before every test sample, made from tuning samples alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from softbench.types import (
     AdapterTuner,
+    FailedTry,
     Labels,
     ModelInfo,
     OnStep,
@@ -82,6 +83,14 @@ class Method:
 
 
 MethodFactory = Callable[..., Method]
+
+
+def rate_block(learning_rate: float, failed_tries: Sequence[FailedTry]) -> dict[str, Any]:
+    """What a card says of the learning rate: the one that was asked for, halved after each try that failed."""
+    return {
+        "learning_rate": learning_rate * 0.5 ** len(failed_tries),
+        "failed_tries": [asdict(one) for one in failed_tries],
+    }
 
 
 def tuning_cost(

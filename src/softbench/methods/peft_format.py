@@ -6,7 +6,6 @@ softbench. Vectors that PEFT tuned are read with the embedding of BOS behind the
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from softbench.files import write_atomic
 from softbench.methods.soft_prompt import load_soft_prompt
 from softbench.models import LoadedModel
 from softbench.types import SoftPrompt
+from softbench.untrusted import load_json, load_tensors, read_bytes, read_text
 
 CONFIG, WEIGHTS, TENSOR = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
 
@@ -59,25 +59,31 @@ def read_prompt(model: LoadedModel, folder: Path) -> SoftPrompt:
     Raises SoftPromptError where it is damaged, of another kind, or made for another model (PEFT names none that could
     be checked: there the hidden size must do).
     """
-    if not (folder / CONFIG).is_file():
+    if not (folder / CONFIG).exists():
         return load_soft_prompt(folder, model.info)
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = load_json(read_text(folder / CONFIG))
         kind = config["peft_type"], config["task_type"], config.get("num_transformer_submodules") or 1
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SoftPromptError(f"{str(folder / CONFIG)!r} is no configuration of PEFT ({error!r})") from error
     if kind != ("PROMPT_TUNING", "CAUSAL_LM", 1):
         raise SoftPromptError(
             f"the adapter in {str(folder)!r} is of kind {kind[0]} for {kind[1]}; PROMPT_TUNING for CAUSAL_LM is wanted"
         )
     try:
-        data = (folder / WEIGHTS).read_bytes()
-        vectors = safetensors.numpy.load(data)[TENSOR].astype(np.float32)
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        data = read_bytes(folder / WEIGHTS)
+        tensor = load_tensors(data)[TENSOR]
+        vectors = tensor.astype(np.float32)
+    except (OSError, ValueError, KeyError) as error:
         raise SoftPromptError(
             f"the adapter in {str(folder)!r} has no vectors in {WEIGHTS} ({error!r}); pickled ones are not read"
         ) from error
-    if vectors.ndim != 2 or vectors.shape[1] != model.info.hidden_size or not np.isfinite(vectors).all():
+    if (
+        tensor.dtype.kind != "f"
+        or vectors.ndim != 2
+        or vectors.shape[1] != model.info.hidden_size
+        or not np.isfinite(vectors).all()
+    ):
         raise SoftPromptError(
             f"the adapter in {str(folder)!r} has vectors of shape {vectors.shape}; finite ones of hidden size "
             f"{model.info.hidden_size} are wanted"

@@ -7,10 +7,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from softbench.errors import SoftPromptError, SpecError
-from softbench.methods.base import Materials, Method, tuning_cost
-from softbench.methods.saved import is_saved, load_tensors, save_tensors, write_tensors
-from softbench.types import Labels, LossOn, ModelInfo, Options, Prepared, SoftPrompt, TuneRequest, TuneSettings, Until
+from softbench.errors import SoftPromptError, SpecError, TuningError
+from softbench.methods.base import Materials, Method, rate_block, tuning_cost
+from softbench.methods.saved import is_saved, read_tensors, save_tensors, write_tensors
+from softbench.types import (
+    Labels,
+    LossOn,
+    ModelInfo,
+    Options,
+    Prepared,
+    SoftPrompt,
+    TuneFailure,
+    TuneRequest,
+    TuneSettings,
+    Until,
+)
 
 STEM = "soft_prompt"
 HELD_OUT, CHECK_EVERY, ENOUGH = 32, 10, 0.95
@@ -36,6 +47,7 @@ class SoftPromptTuning(Method):
     checkpoints: tuple[int, ...] = ()
     early_stop: bool = False
     gradient_checkpointing: bool = False
+    retry_lower_rate: bool = False
     random_weights: bool = False
 
     @property
@@ -44,8 +56,10 @@ class SoftPromptTuning(Method):
         return self.steps
 
     def prepare(self, materials: Materials) -> Prepared:
-        """Tune the vectors."""
+        """Tune the vectors. Raises TuningError where that comes to a number that is none."""
         [tuning] = materials.tuner([self.request(materials)], materials.on_step)
+        if isinstance(tuning, TuneFailure):
+            raise TuningError(tuning.why)
         return Prepared(soft_prompt=tuning.soft_prompt, tuning=tuning)
 
     def request(self, materials: Materials) -> TuneRequest:
@@ -60,6 +74,7 @@ class SoftPromptTuning(Method):
             loss_on=self.loss_on,
             checkpoints=tuple(step for step in self.checkpoints if step < self.steps),
             gradient_checkpointing=self.gradient_checkpointing,
+            retry_lower_rate=self.retry_lower_rate,
         )
         prompts, until = materials.tune_prompts, None
         if self.early_stop:
@@ -75,6 +90,7 @@ class SoftPromptTuning(Method):
         """Write vectors and card, those of checkpoints to folders of their own."""
         tuning = prepared.tuning
         assert tuning is not None  # whoever saves has tuned
+        card = {**card, **rate_block(self.learning_rate, tuning.failed_tries)}
         for step, kept in tuning.checkpoints.items():
             cost = self._cost(info, step, kept.num_tokens, kept.seconds)
             of_step = {**card, "losses": tuning.losses[:step], "cost": cost}
@@ -94,9 +110,8 @@ class SoftPromptTuning(Method):
 
 def _saturated(materials: Materials, held_out: list[int]) -> Until:
     """Whether format-following on the held-out samples has saturated; looks every CHECK_EVERY steps."""
-    seen: list[float] = []
 
-    def until(step: int, soft_prompt: SoftPrompt) -> bool:
+    def until(step: int, soft_prompt: SoftPrompt, seen: list[float]) -> bool:
         if step % CHECK_EVERY or materials.format_following is None:
             return False
         seen.append(materials.format_following(soft_prompt, held_out))
@@ -147,7 +162,7 @@ def write_soft_prompt(folder: Path, soft_prompt: SoftPrompt) -> None:
 
 def load_soft_prompt(folder: Path, info: ModelInfo) -> SoftPrompt:
     """Read the soft prompt in `folder`. Raises SoftPromptError where it is damaged or made for another model."""
-    tensors, card = load_tensors(folder, STEM, info)
+    tensors, card = read_tensors(folder, STEM, info)
     vectors = tensors.get(STEM)
     if vectors is None or vectors.ndim != 2 or vectors.shape[1] != info.hidden_size:
         raise SoftPromptError(

@@ -1,6 +1,5 @@
 """Tunes a low-rank adapter through PEFT, and lends a model with one in it; the model is as it was afterwards."""
 
-import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,44 +8,53 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from softbench.errors import SpecError, TuningError
-from softbench.methods.tune import MAX_GRADIENT_NORM, backward, batches, encode_examples, rate_factor
+from softbench.errors import SoftPromptError, SpecError, TuningError
+from softbench.methods.learner import Learner
+from softbench.methods.losses import encode_examples
+from softbench.methods.tune import learn
 from softbench.models import LoadedModel
 from softbench.sharing import can_share
-from softbench.types import Adapter, LoraSettings, OnStep, Prompt
+from softbench.types import Adapter, Keeper, LoraSettings, OnStep, Prompt
 
 
 def tune_adapter(
-    model: LoadedModel, prompts: Sequence[Prompt], settings: LoraSettings, seed: int, on_step: OnStep
+    model: LoadedModel,
+    prompts: Sequence[Prompt],
+    settings: LoraSettings,
+    seed: int,
+    on_step: OnStep,
+    keeper: Keeper | None = None,
 ) -> Adapter:
     """Learn low-rank weights that make `model` answer `prompts` with their targets and then stop.
 
-    AdamW without weight decay, the loss, batches and schedule of `tune`. Raises TuningError at a loss that is not
-    finite, SpecError where PEFT is not installed.
+    AdamW without weight decay, the loss, batches and schedule of `tune`. What `keeper` has of an earlier try is not
+    done again. Raises TuningError at a number that is none, SpecError where PEFT is not installed.
     """
     started = time.perf_counter()
-    generator = torch.Generator().manual_seed(seed)
-    examples = encode_examples(model, prompts, 0)
-    losses: list[float] = []
-    num_tokens = 0
-    shares = can_share(model)
+    examples, shares = encode_examples(model, prompts, 0), can_share(model)
     with _injected(model, settings, seed):
         trained = {name: one for name, one in model.model.named_parameters() if one.requires_grad}
-        optimizer = torch.optim.AdamW(trained.values(), lr=settings.learning_rate, weight_decay=0.0)
-        for step, batch in enumerate(batches(examples, settings.steps, settings.batch_size, generator)):
-            for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate * rate_factor(step, settings.steps, settings.warmup_steps)
-            optimizer.zero_grad()
-            [loss] = backward(model, [None], [batch], shares)
-            if not math.isfinite(loss):
-                raise TuningError(f"lora: tuning step {step + 1} of {settings.steps} met a loss of {loss}")
-            torch.nn.utils.clip_grad_norm_(trained.values(), MAX_GRADIENT_NORM)
-            optimizer.step()
-            losses.append(loss)
-            num_tokens += sum(len(example.ids) for example in batch)
-            on_step(losses[-1])
-        weights = {name: one.detach().cpu().float().numpy().copy() for name, one in trained.items()}
-    return Adapter(weights, settings, tuple(losses), num_tokens, time.perf_counter() - started)
+        learner = Learner(
+            weights=trained,
+            optimizer=torch.optim.AdamW(trained.values(), lr=settings.learning_rate, weight_decay=0.0),
+            peak_rate=settings.learning_rate,
+            settings=settings,
+            examples=examples,
+            generator=torch.Generator().manual_seed(seed),
+            seconds=time.perf_counter() - started,
+        )
+        learn(model, [learner], shares, on_step, keeper)
+        if learner.failure is not None:
+            raise TuningError(f"lora: {learner.failure}")
+        weights = learner.arrays()
+    return Adapter(
+        weights,
+        settings,
+        tuple(learner.losses),
+        learner.num_tokens,
+        learner.seconds,
+        failed_tries=tuple(learner.failed_tries),
+    )
 
 
 @contextmanager
@@ -92,4 +100,6 @@ def _injected(model: LoadedModel, settings: LoraSettings, seed: int) -> Iterator
 def _put(model: LoadedModel, weights: Mapping[str, np.typing.NDArray[np.float32]]) -> None:
     own = dict(model.model.named_parameters())
     for name, value in weights.items():
+        if name not in own or own[name].shape != value.shape:
+            raise SoftPromptError(f"the adapter's weights {name!r} do not fit {model.info.name!r}; tune it again")
         own[name].data.copy_(torch.from_numpy(value))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from softbench.stats.bootstrap import Counts, Statistic, bootstrap, mean_of
+from softbench.stats.bootstrap import RESAMPLES, Counts, Statistic, bootstrap, mean_of, percentile_interval
 from softbench.types import Estimate, Record, Status
 
 
@@ -87,6 +87,26 @@ def pair_choices(before: Sequence[Record], after: Sequence[Record]) -> list[tupl
         for one in before
         if "raw" in one.choice_correct and one.sample.id in by_id
     ]
+
+
+def mean_difference(strata: Sequence[Sequence[tuple[bool, bool]]], generator: np.random.Generator) -> Estimate:
+    """The difference in accuracy, averaged over tasks that count alike; a stratum is one task's pairs (before, after).
+
+    The interval is the percentile bootstrap's, samples drawn within their tasks: the tasks stand for themselves alone.
+    """
+    values, drawn, n = [], [], 0
+    for pairs in strata:
+        counts = np.array([sum(after - before == gain for before, after in pairs) for gain in (-1, 0, 1)])
+        total = counts.sum()
+        if not total:
+            return Estimate(None, None, None, 0)
+        gains = np.array([-1, 0, 1])
+        values.append(counts @ gains / total)
+        drawn.append(generator.multinomial(total, counts / total, size=RESAMPLES) @ gains / total)
+        n += int(total)
+    if not values:
+        return Estimate(None, None, None, 0)
+    return Estimate(float(np.mean(values)), *percentile_interval(np.mean(drawn, axis=0)), n)
 
 
 ITEM_PARTS: dict[str, Callable[[Outcome], float]] = {

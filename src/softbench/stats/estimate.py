@@ -32,6 +32,17 @@ def accuracy(records: Sequence[Record]) -> Estimate:
     return share(record.correct for record in records if record.correct is not None)
 
 
+def right(record: Record) -> bool:
+    """Right as the task scores: by the completion, or where there is none by the log-likelihoods."""
+    return record.choice_correct.get("raw", False) if record.correct is None else record.correct
+
+
+def score(records: Sequence[Record]) -> Estimate:
+    """What the task reports: accuracy, or where nothing is generated the accuracy by log-likelihood."""
+    found = accuracy(records)
+    return found if found.value is not None else choice_accuracy("raw")(records)
+
+
 def accuracy_given_format(records: Sequence[Record]) -> Estimate:
     """Accuracy among the completions in the right form: a selected subset, so read it with its n."""
     return share(bool(record.correct) for record in records if record.status is Status.OK)

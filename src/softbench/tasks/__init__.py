@@ -19,6 +19,7 @@ from softbench.tasks.definition import (
 from softbench.tasks.elements import elements
 from softbench.tasks.lm_eval_tasks import PREFIX, is_lm_eval_file, lm_eval_task
 from softbench.tasks.loading import TaskData, load_data, samples_hash
+from softbench.tasks.samples import are_local
 from softbench.tasks.task import (
     Task,
     choice_answers,
@@ -96,6 +97,14 @@ def task_names(include_path: Path | None = None, own_only: bool = False) -> list
     return own if own_only else [*own, *TASKS, *builtin_definitions()]
 
 
+def benchmarks_in(data_dir: Path | None) -> dict[str, bool]:
+    """Whether each of the built-in benchmarks is there under a local data root."""
+    return {
+        name: data_dir is not None and are_local(definition, data_dir)
+        for name, definition in builtin_definitions().items()
+    }
+
+
 def formulations(name: str, include_path: Path | None = None) -> tuple[Formulation, ...]:
     """The formulations of the task called `name` (without one of its own in it), the default first."""
     if name.endswith((".yaml", ".yml")) and not is_lm_eval_file(Path(name)):
@@ -127,6 +136,7 @@ __all__ = [
     "TASKS",
     "Task",
     "TaskData",
+    "benchmarks_in",
     "choice_answers",
     "formulations",
     "get_task",

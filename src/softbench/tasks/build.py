@@ -1,15 +1,13 @@
 """From a definition to a Task in one formulation and answer format."""
 
-import re
 from pathlib import Path
-
-import jinja2
 
 from softbench.answer_formats import ANSWER_GROUP, AnswerFormat, answer_format
 from softbench.answer_kinds import LETTER, NUMBER, OPTION, SHORT_TEXT, YES_NO, AnswerKind, Pattern
 from softbench.errors import TaskError, did_you_mean
+from softbench.patterns import check_pattern
 from softbench.tasks.definition import Definition
-from softbench.tasks.expressions import compile_expression, variables
+from softbench.tasks.expressions import ExpressionError, compile_expression, compile_template, variables
 from softbench.tasks.samples import load_samples
 from softbench.tasks.task import Task
 from softbench.types import Formulation
@@ -105,8 +103,8 @@ def _check_templates(definition: Definition) -> None:
         if source is None:
             continue
         try:
-            variables(source) if key == "question" else compile_expression(source)
-        except jinja2.TemplateError as error:
+            compile_template(source) if key == "question" else compile_expression(source)
+        except ExpressionError as error:
             raise TaskError(f"task {definition.task!r}: {key} {source!r} is not Jinja: {error}") from error
     fields = variables(definition.question)
     if not fields:
@@ -117,6 +115,6 @@ def _check_templates(definition: Definition) -> None:
         if name not in fields:
             raise TaskError(f"task {definition.task!r}: same_if names {name!r}{did_you_mean(name, fields)}")
     try:
-        re.compile(f"a(?P<{ANSWER_GROUP}>{definition.pattern or ''})b")
-    except re.error as error:
+        check_pattern(f"a(?P<{ANSWER_GROUP}>{definition.pattern or ''})b")
+    except ValueError as error:
         raise TaskError(f"task {definition.task!r}: pattern {definition.pattern!r} is wrong: {error}") from error

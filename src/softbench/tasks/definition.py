@@ -7,24 +7,25 @@
     gold: answer
 
 `question` is a Jinja template of a row; the other keys that speak of a row (`options`, `gold`, `answers`, `reasoning`,
-`id`, `group`, `cluster`) are Jinja expressions. Both run in Jinja's sandbox. docs/tasks.md describes every key.
+`id`, `group`, `cluster`) are Jinja expressions. Both run in a bounded sandbox. docs/tasks.md describes every key.
 """
 
 import functools
-import json
 import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import pydantic
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from softbench.errors import TaskError, did_you_mean
 from softbench.types import Formulation
+from softbench.untrusted import MOST_YAML, load_yaml, printable, read_text
 
-Names = str | tuple[str, ...]
+Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printable)]
+Names = Name | tuple[Name, ...]
+HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$", max_length=200)]
 
 
 class _Strict(BaseModel):
@@ -43,21 +44,21 @@ class SplitNames(_Strict):
 class Hub(_Strict):
     """A data set on the hub, at one revision."""
 
-    path: str
-    config: str | None = None
-    revision: str | None = None
+    path: HubId
+    config: Name | None = None
+    revision: Name | None = None
     splits: SplitNames
 
 
 class Definition(_Strict):
     """One benchmark, as its YAML file says it."""
 
-    task: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=100)]
-    source: str = "a task of the user's"
-    licence: str = "not stated"
+    task: Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=100)]
+    source: Name = "a task of the user's"
+    licence: Name = "not stated"
     hub: Hub | None = None
     local: SplitNames | None = None
-    data: str | SplitNames | None = None
+    data: Name | SplitNames | None = None
     question: str
     cue: str = "Answer:"
     instruction: str | None = None
@@ -70,12 +71,12 @@ class Definition(_Strict):
     group: str | None = None
     cluster: str | None = None
     kind: Literal["number", "short_text", "yes_no"] | None = None
-    pattern: str | None = None
+    pattern: Annotated[str, Field(max_length=1000)] | None = None
     formulations: tuple[Formulation, ...] = ()
     answer_format: str | None = None
     shuffle_options: bool = False
     stop: tuple[str, ...] = ()
-    max_new_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -102,8 +103,8 @@ class Definition(_Strict):
 def read_definition(path: Path) -> Definition:
     """The definition in a YAML file. Raises TaskError, naming the key, at anything that is not one."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, MOST_YAML)
+    except (OSError, ValueError) as error:
         raise TaskError(f"task file {str(path)!r} can't be read: {error}") from error
     return parse_definition(text, str(path))
 
@@ -111,18 +112,17 @@ def read_definition(path: Path) -> Definition:
 def is_definition_file(path: Path) -> bool:
     """Whether a YAML file is a task's: a folder of tasks may hold specs, too."""
     try:
-        return re.search(r"^task\s*:", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
-    except (OSError, UnicodeDecodeError):
+        return re.search(r"^task\s*:", read_text(path, MOST_YAML), re.MULTILINE) is not None
+    except (OSError, ValueError):
         return False
 
 
 def parse_definition(text: str, name: str) -> Definition:
     """The definition that `text` holds; `name` is what errors call it."""
     try:
-        raw = yaml.safe_load(text)
-        json.dumps(raw, ensure_ascii=False, default=str).encode()  # half a surrogate pair is no text
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise TaskError(f"task file {name!r} is not YAML: {' '.join(str(error).split())}") from error
+        raw = load_yaml(text)
+    except ValueError as error:
+        raise TaskError(f"task file {name!r} is not YAML: {error}") from error
     if not isinstance(raw, dict):
         raise TaskError(f"task file {name!r} must hold a mapping with task, data, question, and options or answers")
     try:

@@ -15,9 +15,11 @@ from typing import Any
 
 from softbench.answer_formats import AnswerForm, AnswerFormat
 from softbench.answer_kinds import OPTION
-from softbench.errors import DataError, TaskError, first_line
+from softbench.errors import DataError, TaskError
+from softbench.tasks.lm_eval_guard import check_task_file, guarded
 from softbench.tasks.task import Splits, Task
 from softbench.types import Prompt, Sample, Split
+from softbench.untrusted import MOST_YAML, read_text
 
 PREFIX = "lm_eval/"
 _KEYS = re.compile(r"^(dataset_path|doc_to_text|doc_to_target|output_type|include)\s*:", re.MULTILINE)
@@ -28,8 +30,8 @@ _DEFAULT_MAX_NEW_TOKENS = 256  # the harness's own default
 def is_lm_eval_file(path: Path) -> bool:
     """Whether a YAML file is in the harness's schema."""
     try:
-        return _KEYS.search(path.read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
+        return _KEYS.search(read_text(path, MOST_YAML)) is not None
+    except (OSError, ValueError):
         return False
 
 
@@ -99,7 +101,7 @@ class HarnessForm:
 
     def parse(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """What the first filter takes."""
-        return _filter(self.task._filters[0], text)
+        return self._filtered(0, text)
 
     def find_all(self, text: str, choices: Sequence[str] = ()) -> list[str]:
         """Never several: a filter decides."""
@@ -107,7 +109,11 @@ class HarnessForm:
 
     def find(self, text: str, choices: Sequence[str] = ()) -> str | None:
         """What the last filter takes."""
-        return _filter(self.task._filters[-1], text)
+        return self._filtered(-1, text)
+
+    def _filtered(self, place: int, text: str) -> str | None:
+        with guarded(self.name):
+            return _filter(self.task._filters[place], text)
 
     def normalize(self, answer: str) -> str:
         """As it is: the harness compares."""
@@ -118,7 +124,8 @@ class HarnessForm:
         if answer is None:
             return False
         metric, settings = self.task._metric_fn_list["exact_match"], self.task._metric_fn_kwargs["exact_match"]
-        scores = (metric(references=[one], predictions=[answer], **settings) for one in accepted)
+        with guarded(self.name):
+            scores = [metric(references=[one], predictions=[answer], **settings) for one in accepted]
         return any(float(one["exact_match"] if isinstance(one, Mapping) else one) > 0 for one in scores)
 
 
@@ -141,20 +148,30 @@ def _open(name: str, include_path: Path | None) -> Any:
     is_file = not name.startswith(PREFIX)
     if is_file and not Path(name).is_file():
         raise TaskError(f"task file {name!r} does not exist")
-    try:
+    for path in [Path(name)] if is_file else _of_the_user(include_path):
+        check_task_file(path)
+    with guarded(name):
         manager = TaskManager(include_path=include_path and str(include_path), include_defaults=not is_file)
         loaded = manager.load([str(Path(name).resolve()) if is_file else name.removeprefix(PREFIX)])
-    except Exception as error:  # the harness and `datasets` raise many kinds
-        reason = first_line(error)
-        raise TaskError(f"task {name!r}: lm-evaluation-harness can't load it: {reason}") from error
     tasks = loaded["tasks"]
     if len(tasks) != 1:
         raise TaskError(f"task {name!r} is a group; name one of its tasks: {', '.join(sorted(tasks))}")
     return next(iter(tasks.values()))
 
 
+def _of_the_user(include_path: Path | None) -> list[Path]:
+    """The files below a folder that are in the harness's schema, which looks for tasks in all of them."""
+    found = [] if include_path is None else sorted(include_path.rglob("*.yaml"))
+    return [path for path in found if is_lm_eval_file(path)]
+
+
 def _load(name: str, task: Any, docs: dict[str, Any]) -> Splits:
     """Samples by split; the harness scores on test, or where there is none on validation. `docs` keeps its own rows."""
+    with guarded(name):
+        return _splits(name, task, docs)
+
+
+def _splits(name: str, task: Any, docs: dict[str, Any]) -> Splits:
     found: dict[Split, Any] = {
         "tune": task.training_docs() if task.has_training_docs() else None,
         "validation": task.validation_docs() if task.has_validation_docs() else None,
@@ -198,7 +215,8 @@ def _write_prompts(
     prompts = []
     for sample in samples:
         doc = docs[sample.id]
-        text = task.fewshot_context(doc, num_fewshot, gen_prefix=task.doc_to_prefix(doc))
+        with guarded(task.config.task):
+            text = task.fewshot_context(doc, num_fewshot, gen_prefix=task.doc_to_prefix(doc))
         continuations = tuple(f"{delimiter}{choice}" for choice in sample.choices)
         prompts.append(Prompt(sample.id, text, f"{delimiter}{sample.answers[0]}", continuations))
     return prompts

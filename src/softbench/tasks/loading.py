@@ -73,10 +73,12 @@ def content_hash(sample: Sample, same_if: Collection[str] = ()) -> str:
 
 def samples_hash(samples: Iterable[Sample]) -> str:
     """Hash of a split: equal hashes mean the same samples to the letter, golds and options included, in order."""
-    parts = [
-        [one.id, dict(one.fields), one.answers, one.choices, one.gold, one.reasoning, one.group] for one in samples
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(b"[")  # of the JSON list of all, which is never in memory
+    for place, one in enumerate(samples):
+        parts = [one.id, dict(one.fields), one.answers, one.choices, one.gold, one.reasoning, one.group]
+        digest.update((", " * (place > 0) + json.dumps(parts, sort_keys=True, default=str)).encode())
+    digest.update(b"]")
+    return digest.hexdigest()[:16]
 
 
 def without(samples: Iterable[Sample], later: Iterable[Sample], same_if: Collection[str]) -> tuple[Sample, ...]:

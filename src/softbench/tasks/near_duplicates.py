@@ -19,32 +19,32 @@ ROWS_AT_ONCE = 512
 def count_near_duplicates(test: Sequence[Sample], tune: Sequence[Sample], threshold: float = THRESHOLD) -> int:
     """How many of `test` share at least `threshold` of their runs of three words with some sample of `tune` (Jaccard).
 
-    Question and options count, the options in any order. Exact: each pair is compared, through a sparse product.
+    Question and options count, the options in any order. Exact: each pair is compared, through a sparse product,
+    a few hundred test samples at a time.
     """
     vocabulary: dict[str, int] = {}
-    left, right = _indicator(test, vocabulary), _indicator(tune, vocabulary)
-    width = len(vocabulary)
-    left.resize((left.shape[0], width))
-    right.resize((right.shape[0], width))
-    sizes_left, sizes_right = np.asarray(left.sum(axis=1)).ravel(), np.asarray(right.sum(axis=1)).ravel()
-    transposed = right.T.tocsr()
+    columns = [[vocabulary.setdefault(run, len(vocabulary)) for run in runs_of_words(sample)] for sample in tune]
+    transposed = _indicator(columns, len(vocabulary)).T.tocsr()
+    sizes_tune = np.array([len(row) for row in columns])
     found = 0
-    for start in range(0, left.shape[0], ROWS_AT_ONCE):
-        shared = (left[start : start + ROWS_AT_ONCE] @ transposed).tocoo()
-        union = sizes_left[start + shared.row] + sizes_right[shared.col] - shared.data
+    for start in range(0, len(test), ROWS_AT_ONCE):
+        runs = [runs_of_words(sample) for sample in test[start : start + ROWS_AT_ONCE]]
+        # Runs that no tuning sample has can't be shared; they count in a sample's size alone.
+        known = [[vocabulary[run] for run in row if run in vocabulary] for row in runs]
+        shared = (_indicator(known, len(vocabulary)) @ transposed).tocoo()
+        union = np.array([len(row) for row in runs])[shared.row] + sizes_tune[shared.col] - shared.data
         found += len(np.unique(shared.row[shared.data >= threshold * union]))
     return found
 
 
-def _indicator(samples: Sequence[Sample], vocabulary: dict[str, int]) -> "sparse.csr_matrix":
+def _indicator(columns: Sequence[Sequence[int]], width: int) -> "sparse.csr_matrix":
     """Which run of words is in which sample: 0 or 1, of shape (samples, runs)."""
     from scipy import sparse  # costs half a second: only those who load data pay it
 
-    columns = [[vocabulary.setdefault(run, len(vocabulary)) for run in runs_of_words(sample)] for sample in samples]
     indices = np.array([column for row in columns for column in row], dtype=np.int64)
     ends = np.cumsum([0, *(len(row) for row in columns)])
     return sparse.csr_matrix(
-        (np.ones(len(indices), dtype=np.int32), indices, ends), shape=(len(samples), max(1, len(vocabulary)))
+        (np.ones(len(indices), dtype=np.int32), indices, ends), shape=(len(columns), max(1, width))
     )
 
 

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-import jinja2
-
 from softbench.answer_kinds import LETTERS, AnswerKind
 from softbench.errors import DataError
 from softbench.tasks.definition import Definition, Names, SplitNames
 from softbench.tasks.expressions import evaluate, variables
-from softbench.tasks.sources import Row, read_file, read_folder, read_hub
+from softbench.tasks.sources import Row, file_in, read_file, read_folder, read_hub
 from softbench.tasks.task import Splits
 from softbench.types import Formulation, Sample, Split
 
@@ -49,11 +47,10 @@ def with_own_ids(samples: Sequence[Sample]) -> list[Sample]:
 def _rows(definition: Definition, data_dir: Path | None, folder: Path | None) -> Mapping[Split, Sequence[Row]]:
     """Rows by split: from the files beside the definition, else from the local data root, else from the hub."""
     if isinstance(definition.data, str):
-        return split_rows(read_file((folder or Path()) / definition.data))
+        return split_rows(read_file(_beside(definition, folder, definition.data)))
     if definition.data is not None:
-        base = folder or Path()
         return {
-            split: [row for name in names for row in read_file(base / name)]
+            split: [row for name in names for row in read_file(_beside(definition, folder, name))]
             for split, names in _names(definition.data).items()
         }
     if data_dir is not None or definition.hub is None:
@@ -68,6 +65,30 @@ def _rows(definition: Definition, data_dir: Path | None, folder: Path | None) ->
         split: [row for name in names for row in read_hub(hub.path, hub.config, hub.revision, name, definition.task)]
         for split, names in _names(hub.splits).items()
     }
+
+
+def _beside(definition: Definition, folder: Path | None, name: str) -> Path:
+    """The file `name` in a definition's folder or below. Raises DataError where it leads out of there: what a task that
+    came from elsewhere reads ends in prompts and records, and some of these are published."""
+    base = folder or Path()
+    path = base / name
+    try:
+        inside = path.resolve().is_relative_to(base.resolve())
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise DataError(f"task {definition.task!r}: {name!r} can't be read: {error}") from error
+    if not inside:
+        raise DataError(
+            f"task {definition.task!r}: data {name!r} lies outside of the task's own folder; put the file beside the "
+            "task, no link to it"
+        )
+    return path
+
+
+def are_local(definition: Definition, data_dir: Path) -> bool:
+    """Whether the local data root has the rows of all splits of a benchmark."""
+    splits = definition.local or (definition.hub.splits if definition.hub else None)
+    names = [name for of_split in _names(splits).values() for name in of_split] if splits else []
+    return bool(names) and all(file_in(data_dir, definition.task, name) for name in names)
 
 
 def _names(splits: SplitNames) -> dict[Split, tuple[str, ...]]:
@@ -106,7 +127,7 @@ def _sample(definition: Definition, formulation: Formulation, kind: AnswerKind, 
         if not all(options):
             raise ValueError("an option is empty")  # noqa: TRY301  # told with the row's name below
         gold = gold_index(evaluate(definition.gold, row), options)
-    except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise DataError(f"task {definition.task!r}: row {sample_id!r} does not fit: {error}") from error
     if definition.shuffle_options:
         salt = repr(fields)

@@ -2,14 +2,15 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from softbench.errors import DataError, first_line
+from softbench.untrusted import check_depth, check_is_file, load_json
 
 Row = dict[str, Any]
+MOST_ROWS = 10_000_000
 
 
 def read_folder(data_dir: Path | None, benchmark: str, split: str) -> list[Row]:
@@ -19,9 +20,17 @@ def read_folder(data_dir: Path | None, benchmark: str, split: str) -> list[Row]:
             f"task {benchmark!r} reads its rows from a local folder, and none was named; give --data-dir DIR or set "
             f"SOFTBENCH_DATA, where DIR holds {benchmark}/{split}.jsonl"
         )
-    paths = [data_dir / benchmark / f"{split}{suffix}" for suffix in _READERS]
-    # Where there is none, the first is the one to be asked for.
-    return read_file(next((path for path in paths if path.is_file()), paths[0]))
+    if split in ("", ".", "..") or "/" in split or "\\" in split:
+        raise DataError(f"task {benchmark!r}: {split!r} can't be the name of a split; it would lead to another folder")
+    # Where there is none, the first kind is the one to be asked for.
+    first = data_dir / benchmark / f"{split}{next(iter(_READERS))}"
+    return read_file(file_in(data_dir, benchmark, split) or first)
+
+
+def file_in(data_dir: Path, benchmark: str, split: str) -> Path | None:
+    """The file with the rows of a benchmark's split under a local data root, if there is one."""
+    paths = (data_dir / benchmark / f"{split}{suffix}" for suffix in _READERS)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def read_file(path: Path) -> list[Row]:
@@ -29,6 +38,7 @@ def read_file(path: Path) -> list[Row]:
     if path.suffix not in _READERS:
         raise DataError(f"{path}: can't tell what kind of file it is; its name must end in {', '.join(_READERS)}")
     try:
+        check_is_file(path)
         return _READERS[path.suffix](path)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
@@ -37,6 +47,8 @@ def read_file(path: Path) -> list[Row]:
         ) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}") from error
+    except MemoryError as error:
+        raise DataError(f"{path} is too large for this machine's memory") from error
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror or error}") from error
 
@@ -89,9 +101,15 @@ def _read_parquet(path: Path) -> list[Row]:
     import pyarrow.parquet
 
     try:
-        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{path}: not Parquet ({error})") from error
+        with pyarrow.parquet.ParquetFile(path) as file:
+            # A few bytes can stand for as many equal rows as there are numbers.
+            num_rows = file.metadata.num_rows
+            rows: list[Row] = file.read().to_pylist() if num_rows <= MOST_ROWS else []
+        check_depth(rows)
+    except (pyarrow.ArrowException, ValueError, OverflowError, TypeError, KeyError) as error:
+        raise DataError(f"{path}: not Parquet ({first_line(error)})") from error
+    if num_rows > MOST_ROWS:
+        raise DataError(f"{path}: has {num_rows:,} rows, and {MOST_ROWS:,} are the most")
     return rows
 
 
@@ -105,11 +123,9 @@ _READERS: dict[str, Callable[[Path], list[Row]]] = {
 
 def _parse(path: Path, number: int, text: str) -> Any:
     try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    except (ValueError, RecursionError) as error:
+        return load_json(text)
+    except ValueError as error:
         raise DataError(f"{path}, line {number}: not JSON ({error})") from error
-    return value
 
 
 def _object(path: Path, number: int, row: Any) -> Row:

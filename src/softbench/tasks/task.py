@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import numpy as np
 
 from softbench.answer_formats import AnswerForm
 from softbench.answer_kinds import LETTERS
 from softbench.errors import SpecError, TaskError
-from softbench.tasks.expressions import compile_template
+from softbench.tasks.expressions import ExpressionError, render
 from softbench.types import ChatSettings, ChatTemplate, Formulation, Message, Prompt, Sample, Split
 
 Splits = Mapping[Split, Sequence[Sample]]
@@ -202,14 +201,6 @@ def shuffle_labels(task: Task, samples: Sequence[Sample], generator: np.random.G
 def _render_question(task: Task, sample: Sample) -> str:
     choices = list(zip(LETTERS, sample.choices, strict=False))
     try:
-        return compile_template(task.question).render({**sample.fields, "choices": choices}).rstrip()
-    except (
-        jinja2.TemplateError,
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        MemoryError,
-        RecursionError,
-    ) as error:
+        return render(task.question, {**sample.fields, "choices": choices}).rstrip()
+    except ExpressionError as error:
         raise TaskError(f"task {task.name!r}: template failed on sample {sample.id!r}: {error}; mend it") from error
