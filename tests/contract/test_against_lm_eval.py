@@ -183,7 +183,7 @@ def test_what_is_not_supported_is_said(data_dir: Path, tmp_path: Path) -> None:
         ("arc_easy", "output_type: loglikelihood\n", "is of kind 'loglikelihood'; supported are multiple_choice and"),
         ("gsm8k", "repeats: 4\n", "samples its completions; softbench decodes greedily"),
         ("gsm8k", "metric_list: [{metric: bleu}]\n", "is scored by bleu; of generate_until tasks exact_match"),
-        ("arc_easy", "dataset_path: no/such\n", "lm-evaluation-harness can't load it: "),
+        ("arc_easy", "dataset_path: no/such\n", "lm-evaluation-harness fails on it: "),
     ):
         path = write_task(name, data_dir, tmp_path, more)
         text = path.read_text()

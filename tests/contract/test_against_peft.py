@@ -86,7 +86,8 @@ def test_an_exported_prompt_scores_alike_in_peft(
 def test_what_is_no_soft_prompt_is_not_exported(tmp_path: Path) -> None:
     for text, complaint in (
         (None, "no whole soft prompt in"),
-        ("[1]", "names no model"),
+        ("[1]", "its card is no mapping"),
+        ("{}", "sha256: Field required"),
         ("{", "no whole soft prompt"),
     ):
         if text is not None:

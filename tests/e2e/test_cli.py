@@ -47,10 +47,9 @@ def test_a_task_is_shown_as_a_model_reads_it(tmp_path: Path, data_dir: Path) -> 
         "tasks", "show", "arc_easy:json", "--num-fewshot", "1", "--data-dir", data_dir, cwd=tmp_path
     ).stdout
     assert 'Reply in exactly this form: {"answer": "LETTER"}\n\nQuestion: Which factor will' in shown
-    assert "OK, strict 'A', lenient 'A'" in shown
-    assert "'**Answer:** A': NO_ANSWER, strict None, lenient 'A'" in shown
-    assert "tune: 2242 samples, hash " in shown
-    assert "9 left out as a later split has them" in shown
+    assert re.search(r"""^'{"answer": "A"}' +OK +A +A *$""", shown, re.MULTILINE)
+    assert re.search(r"^'\*\*Answer:\*\* A' +NO_ANSWER +- +A *$", shown, re.MULTILINE)
+    assert re.search(r"^tune .* 9 left out, as a later split has them +2242$", shown, re.MULTILINE)
     assert "5 test samples resemble a tuning sample" in shown
 
 
@@ -121,18 +120,6 @@ def test_a_spec_file_says_the_same_as_flags(tmp_path: Path) -> None:
     from_file = softbench_run("run", "spec.yaml", "--limit", "10", cwd=tmp_path)
     from_flags = softbench_run("run", *FAKE, *CAPITALS, "--limit", "10", cwd=tmp_path)
     assert from_file.stdout.partition("results:")[0] == from_flags.stdout.partition("results:")[0] != ""
-
-
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
-    stopped = (
-        "import softbench.pipeline, softbench.cli, sys\n"
-        "def run(*_): raise KeyboardInterrupt\n"
-        "softbench.pipeline.run = run\n"
-        "sys.argv = ['softbench', 'run', '--model', 'fake', '--engine', 'fake', '--tasks', 'capitals']\n"
-        "softbench.cli.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", stopped], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "interrupted; the same command goes on where this one stopped\n")
 
 
 def test_a_terminal_without_unicode_gets_the_table_all_the_same(tmp_path: Path) -> None:
@@ -220,7 +207,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     ),
     "a model of another kind": (["--model", "bert", *CAPITALS], "is not causal: later tokens change earlier ones"),
     "an encoder-decoder": (["--model", "t5", *CAPITALS], "is of type 't5'; a decoder-only language model is wanted"),
-    "damaged weights": (["--model", "damaged", *CAPITALS], "model folder 'damaged' can't be read"),
+    "damaged weights": (["--model", "damaged", *CAPITALS], "model 'damaged' can't be read"),
     "pickled weights": (["--model", "pickled", *CAPITALS], "has no *.safetensors"),
     "a flag for no method": (
         [*FAKE, *CAPITALS, "--methods", "zero_shot", "--steps", "5"],

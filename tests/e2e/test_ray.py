@@ -77,7 +77,7 @@ class Listening(LineProgress):
         self._on_detail = on_detail
 
     @contextmanager
-    def track(self, label: str, total: int) -> Iterator[Advance]:
+    def track(self, label: str, total: int, done: int = 0) -> Iterator[Advance]:
         self.tracked.append((label, total))
 
         def advance(amount: int, detail: str = "") -> None:
@@ -101,8 +101,8 @@ def test_results_are_those_of_a_serial_run(cluster: str, tmp_path: Path) -> None
     heard = Listening()
     placed = run(spec_of(tmp_path / "ray", executor="ray", **asked), heard)
     assert_same(serial, placed)
-    assert heard.tracked == [("jobs on Ray", sum(len(one.jobs) for one in placed))]
-    assert heard.done == heard.tracked[0][1] == 40
+    assert heard.tracked == [("load tasks", 2), ("jobs on Ray", sum(len(one.jobs) for one in placed))]
+    assert heard.done == 2 + 40
     assert "executor" not in content(placed[0])["softbench"]["spec"]
 
 
@@ -162,7 +162,9 @@ def test_bad_input_that_a_worker_meets_is_the_line_of_a_serial_run(cluster: str,
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     done = softbench_run(*FAKE_RUN, "--executor", "ray", "--ray-address", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 2
-    assert re.fullmatch(r"error: no Ray cluster can be used at '127\.0\.0\.1:1' \(.*\); give .*\n", done.stderr)
+    loaded, error = done.stderr.splitlines()
+    assert loaded.startswith("load tasks: 1/1")
+    assert re.fullmatch(r"error: no Ray cluster can be used at '127\.0\.0\.1:1' \(.*\); give .*", error)
 
 
 def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

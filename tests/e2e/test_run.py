@@ -16,7 +16,8 @@ from softbench.errors import DataError, OutputError, PromptTooLong, SpecError
 from softbench.files import safe_name
 from softbench.methods import tune as tuning
 from softbench.pipeline import Job, make_record, run, shot_pool
-from softbench.records import RecordFile, read_records, record_to_line
+from softbench.record_reading import line_to_record
+from softbench.records import RecordFile, record_to_line
 from softbench.report.progress import LineProgress
 from softbench.report.table import seed_notes
 from softbench.results import JobResult, Results
@@ -71,7 +72,7 @@ def test_a_run_writes_what_the_harness_reads(tmp_path: Path) -> None:
 def test_the_sample_file_holds_a_line_for_each_sample_and_method(tmp_path: Path) -> None:
     [results] = run(spec_of(tmp_path, limit=20), QUIET)
     [path] = (tmp_path / "fake").glob("samples_capitals_*.jsonl")
-    records = read_records(path.read_bytes(), "samples")
+    records = [line_to_record(line) for line in path.read_bytes().splitlines()]
     assert [record.method for record in records] == ["zero_shot"] * 20 + ["few_shot"] * 20 + ["soft_prompt"] * 20
     assert [record.doc_id for record in records] == list(range(20)) * 3
     assert [tuple(job.records) for job in results.jobs] == [tuple(records[i : i + 20]) for i in (0, 20, 40)]
@@ -402,9 +403,9 @@ def test_prompts_tuned_together_are_tuned_once_and_kept_apart_from_others(
     [apart] = run(tiny_spec(tiny_folder("llama"), tmp_path / "apart", **settings), QUIET)
     asked: list[int] = []
 
-    def counted(model: Any, requests: Any, on_step: Any) -> Any:
+    def counted(model: Any, requests: Any, on_step: Any, keeper: Any) -> Any:
         asked.append(len(requests))
-        return original(model, requests, on_step)
+        return original(model, requests, on_step, keeper)
 
     original = tuning.tune_together
     monkeypatch.setattr(tuning, "tune_together", counted)

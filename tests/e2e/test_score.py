@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from softbench.answer_formats import AnswerFormat
 from softbench.answer_kinds import SHORT_TEXT
 from softbench.cli import app
-from softbench.report.score import changed, read_again, score_tables
+from softbench.report.score import read_again, rescore, score_tables
 from softbench.runs import read_run
 from softbench.tasks import get_task
 from softbench.types import Status
@@ -41,13 +41,15 @@ def test_another_parser_gives_other_verdicts_and_says_how_many(tmp_path: Path) -
     [job] = read_run(f"{make(tmp_path)}@soft_prompt")
     # As if the form had been without its second arrow: what was in form no longer is.
     stricter = dataclasses.replace(get_task("capitals"), answer_format=AnswerFormat("other", "=> {answer}", SHORT_TEXT))
-    records = read_again(job.records, stricter)
+    records = [read_again(record, stricter) for record in job.records]
     in_form = sum(record.status is Status.OK for record in job.records)
     assert in_form > 50
     assert not any(record.status is Status.OK for record in records)
-    assert changed(job.records, records) == in_form
     assert [one.completion for one in records] == [one.completion for one in job.records]
-    assert [table.row_count for table in score_tables([job], [records])] == [1]
+    [scored] = rescore([job], {"capitals": stricter})
+    assert scored.changed == in_form
+    assert scored.metrics["format_following"].value == 0.0
+    assert [table.row_count for table in score_tables([scored])] == [1]
 
 
 def test_a_task_that_is_no_longer_there_is_a_clear_error(tmp_path: Path) -> None:

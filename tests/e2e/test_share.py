@@ -55,7 +55,18 @@ def test_results_samples_and_prompts_are_pushed(finished: Path, monkeypatch: pyt
 def test_links_are_not_pushed(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     (finished / "results_zz.json").symlink_to(tmp_path / "secret.json")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").touch()
+    (finished / "tuned" / "zz").symlink_to(tmp_path / "secrets")
     assert "zz" not in CliRunner().invoke(app, ["push", str(finished), "me/results", "--dry-run"]).output
+
+
+def test_the_name_of_a_file_is_no_pattern(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (finished / "results_*.json").write_bytes(next(finished.glob("results_*.json")).read_bytes())
+    monkeypatch.setattr(FakeHub, "calls", [])
+    monkeypatch.setattr(huggingface_hub, "HfApi", FakeHub)
+    CliRunner().invoke(app, ["push", str(finished), "me/results"])
+    assert "results_[*].json" in FakeHub.calls[1][1]["allow_patterns"]
 
 
 def test_a_hub_that_can_t_be_reached_is_one_line(finished: Path, tmp_path: Path) -> None:

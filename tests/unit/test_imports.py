@@ -11,25 +11,32 @@ import softbench
 
 ROOT = Path(softbench.__file__).parent
 TORCH_USERS = {
+    "doctor.environment",
+    "doctor.self_test",
     "models",
     "rows",
     "sharing",
     "engines.transformers",
     "engines.vllm",
+    "memory",
+    "methods.learner",
+    "methods.losses",
     "methods.tune",
     "methods.tune_adapter",
     "methods.peft_format",
+    "watching",
 }
 # Layers from the bottom: a module may import from layers below its own, and from its own package.
 LAYERS = [
     {"types", "errors"},
-    {"answer_kinds", "files", "models"},
-    {"answer_formats", "rows", "records", "spec"},
+    {"files", "interrupts", "memory", "patterns", "sandbox", "untrusted", "watching"},
+    {"answer_kinds", "models", "record_reading"},
+    {"answer_formats", "rows", "records", "saved_records", "spec"},
     {"sharing"},
     {"tasks", "methods", "engines", "scoring", "stats"},
-    {"backends", "lm_eval_model", "results", "runs"},
+    {"backends", "doctor", "lm_eval_model", "results", "runs"},
     {"pipeline", "report", "share"},
-    {"executors"},
+    {"estimate", "executors"},
     {"api", "cli"},
     {"__main__"},
 ]

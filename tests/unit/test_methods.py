@@ -193,11 +193,11 @@ def test_early_stop_looks_at_samples_that_are_not_tuned_on() -> None:
     tuned_on: list[Prompt] = []
     watched: list[int] = []
 
-    def tuner(requests: Sequence[TuneRequest], on_step: Any) -> list[TuneResult]:
+    def tuner(requests: Sequence[TuneRequest], on_step: Any, keeper: Any = None) -> list[TuneResult]:
         [request] = requests
         tuned_on.extend(request.prompts)
         assert request.until is not None
-        request.until(10, SoftPrompt(np.zeros((4, 8), np.float32), {}))
+        request.until(10, SoftPrompt(np.zeros((4, 8), np.float32), {}), [])
         return [TuneResult(SoftPrompt(np.zeros((4, 8), np.float32), {}), (1.0,), 2, 3, 0.0)]
 
     def look(soft_prompt: SoftPrompt, places: Sequence[int]) -> float:

@@ -1,12 +1,15 @@
 """`softbench rank` on runs whose scores are made: who is paired with whom, and what comes out."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from softbench.errors import SpecError
-from softbench.report.rank import outcomes, pair_models, rank, ranking_dict, ranking_tables, warning
+from softbench.report.rank import pair_models, rank, ranking_dict, ranking_tables, warning
 from softbench.runs import FinishedJob
 from softbench.types import Completion, Prompt, Record, Sample, Status
 
@@ -64,10 +67,38 @@ def test_a_method_that_ranks_as_the_post_trained_do_agrees_with_them() -> None:
 
 
 def test_predictor_and_predicted_share_no_sample() -> None:
-    run = BASES[0]
-    first, second = (outcomes(run, ["t"], "soft", half)["t"] for half in (0, 1))
-    whole = [one.correct for one in run[0].records]
-    assert [first, second] == [whole[::2], whole[1::2]]
+    every_other = tuple(record(str(place), place % 2 == 0) for place in range(100))
+    runs = [[FinishedJob(f"m{i}", "t", "zero_shot", {}, {}, every_other)] for i in range(3)]
+    ranking = rank(runs, runs, None, "zero_shot", seed=0)
+    assert ranking.scores == {"zero_shot": [1.0] * 3, "post": [0.0] * 3}
+
+
+class Counted(Sequence[Record]):
+    """Records that count how often they are read."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records, self.times = records, 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.records[place]
+
+    def __iter__(self) -> Iterator[Record]:
+        self.times += 1
+        return iter(self.records)
+
+
+def test_a_ranking_reads_each_job_s_records_once() -> None:
+    runs = [
+        [replace(job, records=Counted(job.records)) for job in made_run(f"m{i}", {"zero_shot": 0.5, "soft": 0.6}, 20)]
+        for i in range(3)
+    ]
+    rank(runs, runs[::-1], None, "zero_shot", seed=0)
+    assert {job.records.times for run in runs for job in run if isinstance(job.records, Counted)} == {
+        2
+    }  # a base and a post
 
 
 def test_models_are_paired_by_a_file_by_name_or_in_order(tmp_path: Path) -> None:

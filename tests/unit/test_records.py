@@ -1,3 +1,4 @@
+import io
 import json
 from pathlib import Path
 
@@ -6,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softbench.errors import DataError, OutputError
-from softbench.records import RecordFile, read_records, record_to_line
+from softbench.record_reading import iter_records, line_to_record
+from softbench.records import RecordFile, record_to_line
+from softbench.saved_records import SavedRecords
 from softbench.types import ChoiceScore, Completion, Prompt, Record, Sample, Status
 
 STOP = ("\n",)
@@ -71,7 +74,7 @@ def simple(doc_id: int, text: str = "hm") -> Record:
 def test_a_record_comes_back_from_its_line(record: Record) -> None:
     line = record_to_line(record, STOP, 16)
     assert line.count("\n") == 1
-    assert read_records(line.encode(), "test") == [record]
+    assert line_to_record(line.encode()) == record
 
 
 def test_a_line_has_the_harness_keys() -> None:
@@ -89,7 +92,22 @@ def test_a_line_has_the_harness_keys() -> None:
 @pytest.mark.parametrize("line", ["{", "[]", '{"doc_id": 1}', "null", "1e999"])
 def test_a_line_that_is_no_record_is_named(line: str) -> None:
     with pytest.raises(DataError, match="r.jsonl, line 2 "):
-        read_records((record_to_line(simple(1), STOP, 16) + line + "\n").encode(), "r.jsonl")
+        list(iter_records(io.BytesIO((record_to_line(simple(1), STOP, 16) + line + "\n").encode()), "r.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"doc_id": 1', '"doc_id": 7, "doc_id": 1', "key 'doc_id' is given twice"),
+        ('"seed": ', '"seed": null, "seed": ', "key 'seed' is given twice"),
+        ('"metrics": [', '"metrics": [NaN, ', "NaN is no number"),
+    ],
+)
+def test_a_line_that_can_be_read_in_two_ways_is_not_read(old: str, new: str, message: str) -> None:
+    line = record_to_line(simple(1), STOP, 16)
+    assert old in line
+    with pytest.raises(DataError, match=message):
+        list(iter_records(io.BytesIO(line.replace(old, new, 1).encode()), "r.jsonl"))
 
 
 def test_a_file_is_picked_up_after_its_last_whole_line(tmp_path: Path) -> None:
@@ -102,16 +120,17 @@ def test_a_file_is_picked_up_after_its_last_whole_line(tmp_path: Path) -> None:
         assert file.has([0, 1, 2]) is False
         file.append([simple(0), simple(1), simple(2)], STOP, 16)
         assert path.read_bytes() == whole
-    assert [record.doc_id for record in RecordFile(path).in_order()] == [0, 1, 2]
+    assert [record.doc_id for record in SavedRecords(path, 3)] == [0, 1, 2]
 
 
-def test_records_come_in_the_order_of_the_samples(tmp_path: Path) -> None:
-    file = RecordFile(tmp_path / "records.jsonl")
-    file.append([simple(4), simple(2)], STOP, 16)
-    file.append([simple(3)], STOP, 16)
-    assert [record.doc_id for record in file.in_order()] == [2, 3, 4]
+def test_a_file_knows_the_samples_that_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    RecordFile(path).append([simple(4), simple(2)], STOP, 16)
+    file = RecordFile(path)
+    file.append([simple(2), simple(3)], STOP, 16)
     assert file.has([2, 3])
     assert not file.has([2, 5])
+    assert [json.loads(line)["doc_id"] for line in path.read_text().splitlines()] == [4, 2, 3]
 
 
 def test_a_folder_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:

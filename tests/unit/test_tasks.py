@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -190,6 +191,14 @@ def test_a_split_hash_sees_golds_and_options() -> None:
     assert first != samples_hash([sample("q", answer="B")])
     assert first != samples_hash([sample("q", choices=("two", "one"))])
     assert first != samples_hash([sample("Q")])
+
+
+def test_a_split_hash_is_that_of_all_its_samples_as_one_json_list() -> None:
+    samples = [sample("q"), sample("é", answer="B")]
+    parts = [[one.id, dict(one.fields), one.answers, one.choices, one.gold, "", ""] for one in samples]
+    for of_split in ([], parts[:1], parts):
+        whole = hashlib.sha256(json.dumps(of_split, sort_keys=True).encode()).hexdigest()
+        assert samples_hash(samples[: len(of_split)]) == whole[:16]
 
 
 def test_a_field_called_choices_or_self_is_no_trouble() -> None:

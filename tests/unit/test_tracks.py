@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from softbench.cli import app
 from softbench.errors import SpecError
-from softbench.report.track import track_table, tracks, tracks_dict
+from softbench.report.track import track_tables, tracks, tracks_dict
 from softbench.stats import chance, samples_needed
 from tests.unit.test_ranking import made_run
 
@@ -27,8 +27,15 @@ def test_checkpoints_are_ordered_by_run_and_step() -> None:
     assert one.chance is None
     assert found[0].early_decisions == dict.fromkeys(RISING, 1.0)
     assert found[0].signal_to_noise is not None
-    assert track_table(found[0]).row_count == 4 + 4
+    assert [table.row_count for table in track_tables(found[0])] == [4 + 4]
     assert json.dumps(tracks_dict(found[0]))
+
+
+def test_many_runs_stand_in_several_tables_and_what_all_say_in_the_last() -> None:
+    found = tracks([made_run(f"r{run}-{step}", {"soft": rate}) for run in range(5) for step, rate in RISING.items()])
+    first, last = track_tables(found[0])
+    assert [str(column.header) for column in first.columns] == ["step", "r0", "r1", "r2"]
+    assert [str(column.header) for column in last.columns] == ["step", "r3", "r4", "decides as the\nlast"]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,33 @@
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from softbench.errors import PromptTooLong, TuningError
+from softbench.errors import ModelError, PromptTooLong, TuningError
+from softbench.methods import losses as losing
 from softbench.methods import tune as tuning
-from softbench.methods.tune import initial_vectors, plain_losses, rate_factor, tune, tune_together
+from softbench.methods.learner import batches, rate_factor
+from softbench.methods.losses import Example, Room, backward, encode_examples, parts, plain_losses, shared_losses
+from softbench.methods.state import from_bytes, to_bytes
+from softbench.methods.tune import initial_vectors, tune, tune_together
 from softbench.models import LoadedModel
 from softbench.rows import encode
 from softbench.tasks import get_task, load_data, render_prompt
-from softbench.types import Prompt, SoftPrompt, TuneRequest, TuneResult, TuneSettings
+from softbench.types import (
+    FailedTry,
+    OnStep,
+    Prompt,
+    SoftPrompt,
+    TuneFailure,
+    TuneRequest,
+    TuneResult,
+    TuneSettings,
+    TuningState,
+)
 
 SETTINGS = TuneSettings(num_virtual_tokens=4, steps=6, batch_size=3, learning_rate=0.1, warmup_steps=2, init="text")
 
@@ -55,7 +71,7 @@ def test_samples_and_tokens_are_counted(tiny: Callable[[str], LoadedModel]) -> N
 
 
 def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: LoadedModel) -> None:
-    [example] = tuning.encode_examples(tiny_model, prompts(1), 0)
+    [example] = encode_examples(tiny_model, prompts(1), 0)
     ids = ([] if tiny_model.bos_id is None else [tiny_model.bos_id]) + example.ids
     labels = [-100] * (len(ids) - len(example.learned)) + ids[-len(example.learned) :]
     wanted = tiny_model.model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
@@ -65,7 +81,7 @@ def test_the_loss_is_the_models_own_with_the_target_as_labels(tiny_model: Loaded
 
 def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) -> None:
     model = tiny("gemma3")
-    [example] = tuning.encode_examples(model, prompts(1), 0)
+    [example] = encode_examples(model, prompts(1), 0)
     assert example.ids[-1] == model.tokenizer.eos_token_id
     assert model.tokenizer.decode(example.ids[:-1]) == prompts(1)[0].text + prompts(1)[0].target
     assert example.learned[-1] == len(example.ids) - 1
@@ -73,7 +89,7 @@ def test_the_target_ends_with_the_end_token(tiny: Callable[[str], LoadedModel]) 
 
 
 def test_padding_does_not_change_the_loss(tiny_model: LoadedModel) -> None:
-    examples = tuning.encode_examples(tiny_model, prompts(5), 4)
+    examples = encode_examples(tiny_model, prompts(5), 4)
     vectors = initial_vectors(tiny_model, "Work out", SETTINGS, torch.Generator())
     lone = [plain_losses(tiny_model, vectors[None], [one], [0]) for one in examples]
     together = plain_losses(tiny_model, vectors[None], examples, [0] * len(examples))
@@ -113,10 +129,10 @@ def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing() -> None:
 
 
 def test_every_example_is_seen_before_one_is_seen_twice() -> None:
-    examples = [tuning.Example([index, 0], [1]) for index in range(7)]
-    batches = list(tuning.batches(examples, 7, 3, torch.Generator().manual_seed(0)))
-    seen = [example.ids[0] for batch in batches for example in batch]
-    assert [len(batch) for batch in batches] == [3] * 7
+    examples = [Example([index, 0], [1]) for index in range(7)]
+    made = list(batches(examples, 7, 3, torch.Generator().manual_seed(0)))
+    seen = [example.ids[0] for batch in made for example in batch]
+    assert [len(batch) for batch in made] == [3] * 7
     for start in (0, 7, 14):
         assert sorted(seen[start : start + 7]) == list(range(7))
 
@@ -150,7 +166,7 @@ def test_checkpoints_are_the_vectors_on_the_way(tiny_model: LoadedModel) -> None
 def test_tuning_ends_when_it_is_told_to(tiny: Callable[[str], LoadedModel]) -> None:
     seen: list[int] = []
 
-    def until(step: int, soft_prompt: SoftPrompt) -> bool:
+    def until(step: int, soft_prompt: SoftPrompt, before: list[float]) -> bool:
         seen.append(step)
         return step == 3
 
@@ -165,8 +181,8 @@ def test_tuning_ends_when_it_is_told_to(tiny: Callable[[str], LoadedModel]) -> N
 def test_loss_on_format_learns_no_token_of_the_answer(name: str, form: str, tiny_model: LoadedModel) -> None:
     task = get_task(name)
     made = [render_prompt(task, sample) for sample in load_data(task, None).tune[:20]]
-    whole = tuning.encode_examples(tiny_model, made, 0)
-    kept = tuning.encode_examples(tiny_model, made, 0, "format")
+    whole = encode_examples(tiny_model, made, 0)
+    kept = encode_examples(tiny_model, made, 0, "format")
     for prompt, all_of_it, some in zip(made, whole, kept, strict=True):
         assert some.ids == all_of_it.ids
         assert set(some.learned) < set(all_of_it.learned)
@@ -189,7 +205,7 @@ def test_loss_on_format_does_not_see_the_answers(tiny: Callable[[str], LoadedMod
     made = [Prompt(str(n), f"Value of {n}:", f" result = {n};", content=((10, 11),)) for n in range(3)]
     [context_only] = {
         tuple(example.ids[place] for place in example.learned)
-        for example in tuning.encode_examples(tiny("llama"), made, 4, "format")
+        for example in encode_examples(tiny("llama"), made, 4, "format")
     }
     assert len(context_only) > 2
     result = tune(tiny("llama"), made, task.description, settings, 0, lambda loss: None)
@@ -206,9 +222,9 @@ def many(count: int = 6) -> list[Prompt]:
 
 @pytest.mark.parametrize("with_vectors", [True, False])
 def test_a_shared_prefix_changes_neither_loss_nor_gradient(tiny_model: LoadedModel, with_vectors: bool) -> None:
-    examples = tuning.encode_examples(tiny_model, many(), 4)
+    examples = encode_examples(tiny_model, many(), 4)
     gradients, losses = [], []
-    for losses_of in (tuning.plain_losses, tuning.shared_losses):
+    for losses_of in (plain_losses, shared_losses):
         vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
         loss = losses_of(tiny_model, vectors[None] if with_vectors else None, examples, [0] * len(examples)).mean()
         losses.append(loss.item())
@@ -220,26 +236,25 @@ def test_a_shared_prefix_changes_neither_loss_nor_gradient(tiny_model: LoadedMod
         torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_parts_of_a_batch_add_up_to_its_gradient(tiny_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = tuning.encode_examples(tiny_model, many(), 4)
+def test_parts_of_a_batch_add_up_to_its_gradient(tiny_model: LoadedModel) -> None:
+    examples = encode_examples(tiny_model, many(), 4)
     gradients, losses = [], []
     for limit in (8192, 200, 1):
-        monkeypatch.setattr(tuning, "MAX_TOKENS", limit)
         vectors = initial_vectors(tiny_model, "Name the capital", SETTINGS, torch.Generator()).requires_grad_()
-        losses += tuning.backward(tiny_model, [vectors], [examples], shares=True)
+        losses += backward(tiny_model, [vectors], [examples], True, Room(limit), lambda: None)
         gradients.append(vectors.grad)
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-5)
     for gradient in gradients[1:]:
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
-    sizes = [len(part) for part in tuning.parts([(0, example) for example in examples])]
+    sizes = [len(part) for part in parts([(0, example) for example in examples], 1)]
     assert sizes == [1] * len(examples)
 
 
 def test_batches_hold_examples_of_like_length() -> None:
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(10, 200, (640,), generator=generator).tolist()
-    examples = [tuning.Example([0] * length, [1]) for length in lengths]
-    made = list(tuning.batches(examples, 80, 8, generator))
+    examples = [Example([0] * length, [1]) for length in lengths]
+    made = list(batches(examples, 80, 8, generator))
     padded = sum(len(batch) * max(len(one.ids) for one in batch) for batch in made)
     assert padded < 1.15 * sum(lengths)
     assert sorted(len(one.ids) for batch in made for one in batch) == sorted(lengths)
@@ -250,8 +265,8 @@ def test_batches_hold_examples_of_like_length() -> None:
 
 
 def test_fewer_examples_than_a_batch_are_seen_again() -> None:
-    examples = [tuning.Example([index, 0], [1]) for index in range(3)]
-    made = list(tuning.batches(examples, 4, 8, torch.Generator().manual_seed(0)))
+    examples = [Example([index, 0], [1]) for index in range(3)]
+    made = list(batches(examples, 4, 8, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in made] == [8] * 4
     seen = [one.ids[0] for batch in made for one in batch]
     assert [sorted(seen[start : start + 3]) for start in range(0, 30, 3)] == [[0, 1, 2]] * 10
@@ -291,7 +306,7 @@ def test_prompts_tuned_together_learn_what_each_learns_alone(tiny_model: LoadedM
         TuneRequest(prompts(), "Work out", SETTINGS, 0),
         TuneRequest(prompts(), "Work out", SETTINGS, 1),
         TuneRequest(many(), "Name the capital", longer, 0),
-        TuneRequest(prompts(), "Work out", longer, 2, until=lambda step, _: step == 4),
+        TuneRequest(prompts(), "Work out", longer, 2, until=lambda step, *_: step == 4),
         TuneRequest(prompts(), "Work out", dataclasses.replace(SETTINGS, num_virtual_tokens=7), 0),
     ]
     seen: list[float] = []
@@ -299,6 +314,8 @@ def test_prompts_tuned_together_learn_what_each_learns_alone(tiny_model: LoadedM
     assert len(seen) == 6 + 6 + 9 + 4 + 6
     for request, got in zip(requests, together, strict=True):
         [alone] = tune_together(tiny_model, [request], lambda loss: None)
+        assert isinstance(got, TuneResult)
+        assert isinstance(alone, TuneResult)
         assert got.losses == pytest.approx(alone.losses, rel=1e-3)
         assert (got.num_tokens, got.num_samples) == (alone.num_tokens, alone.num_samples)
         np.testing.assert_allclose(got.soft_prompt.vectors, alone.soft_prompt.vectors, atol=2e-3)
@@ -318,10 +335,296 @@ def test_prompts_tuned_together_take_fewer_passes(tiny: Callable[[str], LoadedMo
     assert len(calls) == alone
 
 
-def test_a_loss_that_is_not_finite_names_the_seed(tiny: Callable[[str], LoadedModel]) -> None:
+RUINOUS = float("inf")
+"""A learning rate at which the vectors are no numbers after one step."""
+
+
+def tuned(made: TuneResult | TuneFailure) -> TuneResult:
+    assert isinstance(made, TuneResult)
+    return made
+
+
+def test_prompts_beside_one_that_fails_are_tuned_to_their_end(tiny: Callable[[str], LoadedModel]) -> None:
     requests = [
         TuneRequest(prompts(), "Work out", dataclasses.replace(SETTINGS, learning_rate=rate), seed)
-        for seed, rate in ((0, 0.1), (7, float("inf")))
+        for seed, rate in ((0, 0.1), (7, RUINOUS), (1, 0.1))
     ]
-    with pytest.raises(TuningError, match=r"tuning step \d of 6 \(seed 7\) met a loss of nan"):
-        tune_together(tiny("llama"), requests, lambda loss: None)
+    first, failed, last = tune_together(tiny("llama"), requests, lambda loss: None)
+    assert failed == TuneFailure(
+        "tuning step 2 of 6 met a loss of nan; try --retry-lower-rate, a lower --learning-rate than inf or --dtype "
+        "float32"
+    )
+    for made, request in ((first, requests[0]), (last, requests[2])):
+        [alone] = tune_together(tiny("llama"), [request], lambda loss: None)
+        assert tuned(made).losses == pytest.approx(tuned(alone).losses, rel=1e-3)
+
+
+@contextmanager
+def broken(*calls: int, gradient: bool = False) -> Iterator[list[int]]:
+    """While this lasts, the losses (or gradients) of these passes, counted from 0, are no numbers."""
+    seen: list[int] = []
+
+    def spoilt(model: Any, prompts: Any, *others: Any) -> list[float]:
+        losses = backward(model, prompts, *others)
+        seen.append(len(seen))
+        if seen[-1] not in calls:
+            return losses
+        if gradient:
+            prompts[0].grad[0, 0] = float("inf")
+            return losses
+        return [float("nan"), *losses[1:]]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "backward", spoilt)
+        yield seen
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_lower_rate_is_tried_where_that_is_asked_for(
+    gradient: bool, tiny: Callable[[str], LoadedModel], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = dataclasses.replace(SETTINGS, retry_lower_rate=True, checkpoints=(0, 4))
+    lower = run(tiny("gpt2"), dataclasses.replace(settings, learning_rate=0.1 / 4))
+    with broken(3, 4 + 1, gradient=gradient) as passes:  # step 4 of the first try, step 2 of the second
+        result = run(tiny("gpt2"), settings)
+    assert len(passes) == 4 + 2 + 6
+    met = "a gradient of inf" if gradient else "a loss of nan"
+    assert result.failed_tries == (FailedTry(0.1, 4, met), FailedTry(0.05, 2, met))
+    assert result.losses == lower.losses
+    assert result.soft_prompt.vectors.tobytes() == lower.soft_prompt.vectors.tobytes()
+    assert result.checkpoints.keys() == lower.checkpoints.keys()
+    assert result.num_tokens > lower.num_tokens
+    assert caplog.messages[0] == f"tuning step 4 of 6 met {met}: beginning again at a learning rate of 0.05"
+
+
+def test_tuning_gives_up_after_three_halvings(tiny: Callable[[str], LoadedModel]) -> None:
+    settings = dataclasses.replace(SETTINGS, retry_lower_rate=True, learning_rate=RUINOUS)
+    with pytest.raises(TuningError, match="tuning step 2 of 6 met a loss of nan; try a lower --learning-rate than inf"):
+        run(tiny("llama"), settings)
+    with broken(*range(1, 100, 2)) as passes, pytest.raises(TuningError, match="a lower --learning-rate than 0.0125"):
+        run(tiny("llama"), dataclasses.replace(SETTINGS, retry_lower_rate=True))
+    assert len(passes) == 2 * (1 + 3)
+
+
+def test_a_first_loss_that_is_no_number_is_no_rates_fault(tiny: Callable[[str], LoadedModel]) -> None:
+    with broken(0) as passes, pytest.raises(TuningError, match="tuning step 1 of 6 met a loss of nan; try --dtype f"):
+        run(tiny("llama"), dataclasses.replace(SETTINGS, retry_lower_rate=True))
+    assert len(passes) == 1
+
+
+class Kept:
+    """A Keeper in memory, through the bytes of a file."""
+
+    due = True
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+        self.notes: list[str] = []
+
+    def find(self, identity: str) -> TuningState | None:
+        state = None if self.data is None else from_bytes(self.data)
+        return state if state is not None and state.values["identity"] == identity else None
+
+    def keep(self, state: TuningState) -> None:
+        self.data = to_bytes(state)
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def cut_off_after(steps: int) -> OnStep:
+    """Ends the process in the middle of the step behind so many."""
+    seen: list[float] = []
+
+    def on_step(loss: float) -> None:
+        if len(seen) == steps:
+            raise KeyboardInterrupt
+        seen.append(loss)
+
+    return on_step
+
+
+def five_looks(step: int, soft_prompt: SoftPrompt, before: list[float]) -> bool:
+    """Ends a tuning by what it remembers of earlier looks."""
+    before.append(float(np.abs(soft_prompt.vectors).sum()))
+    return len(before) == 5
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+@pytest.mark.parametrize("cut", [0, 1, 2, 5, 8, 13, 17])
+def test_a_tuning_that_was_cut_off_goes_on_to_the_same_bits(
+    cut: int, architecture: str, tiny: Callable[[str], LoadedModel]
+) -> None:
+    longer = dataclasses.replace(SETTINGS, steps=9, checkpoints=(0, 2, 4), init="vocab")
+    requests = [
+        TuneRequest(prompts(), "Work out", SETTINGS, 0),
+        TuneRequest(many(), "Name the capital", longer, 3),
+        TuneRequest(prompts(), "Work out", longer, 2, until=five_looks),
+    ]
+    model = tiny(architecture)
+    whole = tune_together(model, requests, lambda loss: None)
+    kept = Kept()
+    with pytest.raises(KeyboardInterrupt):
+        tune_together(model, requests, cut_off_after(cut), kept)
+    shown: list[float] = []
+    resumed = tune_together(model, requests, shown.append, kept)
+    assert kept.notes == []
+    assert len(shown) == 6 + 9 + 5
+    for one, other in zip(map(tuned, whole), map(tuned, resumed), strict=True):
+        assert one.soft_prompt.vectors.tobytes() == other.soft_prompt.vectors.tobytes()
+        assert (one.losses, one.num_tokens, one.num_samples) == (other.losses, other.num_tokens, other.num_samples)
+        assert one.checkpoints.keys() == other.checkpoints.keys()
+        for step, before in one.checkpoints.items():
+            assert before.vectors.tobytes() == other.checkpoints[step].vectors.tobytes()
+            assert before.num_tokens == other.checkpoints[step].num_tokens
+
+
+def test_no_step_is_taken_twice_but_the_one_that_was_cut_off(tiny: Callable[[str], LoadedModel]) -> None:
+    kept, requests = Kept(), [TuneRequest(prompts(), "Work out", SETTINGS, 0)]
+    with broken() as passes:
+        with pytest.raises(KeyboardInterrupt):
+            tune_together(tiny("llama"), requests, cut_off_after(4), kept)
+        assert len(passes) == 5
+        tune_together(tiny("llama"), requests, lambda loss: None, kept)
+    assert len(passes) == 5 + 2
+
+
+def test_a_lower_rate_and_smaller_parts_are_remembered(tiny: Callable[[str], LoadedModel]) -> None:
+    settings = dataclasses.replace(SETTINGS, retry_lower_rate=True)
+    requests, kept = [TuneRequest(prompts(), "Work out", settings, 0)], Kept()
+    with broken(3), pytest.raises(KeyboardInterrupt):
+        tune_together(tiny("llama"), requests, cut_off_after(4 + 2), kept)
+    assert kept.data is not None
+    state = from_bytes(kept.data)
+    kept.keep(TuningState(state.arrays, {**state.values, "max_tokens": 60}))
+    rooms: list[int] = []
+
+    def noted(rows: Any, room: int) -> Any:
+        rooms.append(room)
+        return parts(rows, room)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losing, "parts", noted)
+        [resumed] = tune_together(tiny("llama"), requests, lambda loss: None, kept)
+    assert rooms == [60] * 4
+    assert tuned(resumed).failed_tries == (FailedTry(0.1, 4, "a loss of nan"),)
+    lower = tuned(
+        tune_together(
+            tiny("llama"),
+            [dataclasses.replace(requests[0], settings=dataclasses.replace(SETTINGS, learning_rate=0.05))],
+            lambda loss: None,
+        )[0]
+    )
+    assert tuned(resumed).losses == pytest.approx(lower.losses, rel=1e-3)
+
+
+def test_a_failed_tuning_is_kept_before_the_step_that_failed(tiny: Callable[[str], LoadedModel]) -> None:
+    requests, kept = [TuneRequest(prompts(), "Work out", SETTINGS, 0)], Kept()
+    with broken(3):
+        [failed] = tune_together(tiny("llama"), requests, lambda loss: None, kept)
+    assert isinstance(failed, TuneFailure)
+    with broken() as passes:
+        [mended] = tune_together(tiny("llama"), requests, lambda loss: None, kept)
+    assert len(passes) == 3
+    [whole] = tune_together(tiny("llama"), requests, lambda loss: None)
+    assert tuned(mended).losses == tuned(whole).losses
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"losses": [1.0] * 7}, "it has taken 7 steps of 6"),
+        ({"losses": [1.0]}, "its samples come in another order"),
+        ({"losses": None}, "'NoneType'"),
+        ({"failed_tries": [{"rate": 1}]}, "unexpected keyword argument 'rate'"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_said_and_not_used(
+    changed: dict[str, Any], message: str, tiny: Callable[[str], LoadedModel]
+) -> None:
+    requests, kept = [TuneRequest(prompts(), "Work out", SETTINGS, 0)] * 2, Kept()
+    with pytest.raises(KeyboardInterrupt):
+        tune_together(tiny("llama"), requests, cut_off_after(6), kept)
+    assert kept.data is not None
+    state = from_bytes(kept.data)
+    first, second = state.values["learners"]
+    kept.keep(TuningState(state.arrays, {**state.values, "learners": [first, {**second, **changed}]}))
+    made = tune_together(tiny("llama"), requests, lambda loss: None, kept)
+    [note] = kept.notes
+    assert note.startswith("the state of the tuning does not fit it (")
+    assert message in note
+    whole = tune_together(tiny("llama"), requests, lambda loss: None)
+    for one, other in zip(map(tuned, whole), map(tuned, made), strict=True):
+        assert (one.losses, one.num_tokens) == (other.losses, other.num_tokens)
+        assert one.soft_prompt.vectors.tobytes() == other.soft_prompt.vectors.tobytes()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"prompts": prompts()[1:]},
+        {"settings": dataclasses.replace(SETTINGS, learning_rate=0.2)},
+        {"init_text": "Name it"},
+    ],
+)
+def test_the_state_of_another_tuning_is_not_found(other: dict[str, Any], tiny: Callable[[str], LoadedModel]) -> None:
+    request, kept = TuneRequest(prompts(), "Work out", SETTINGS, 0), Kept()
+    with pytest.raises(KeyboardInterrupt):
+        tune_together(tiny("llama"), [request], cut_off_after(3), kept)
+    with broken() as passes:
+        tune_together(tiny("llama"), [dataclasses.replace(request, **other)], lambda loss: None, kept)
+    assert len(passes) == 6
+
+
+ALLOCATOR = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "8589934592 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError(ALLOCATOR), torch.OutOfMemoryError("CUDA out of memory."), MemoryError()]
+)
+def test_smaller_parts_are_read_where_memory_does_not_suffice(
+    error: Exception, tiny_model: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = dataclasses.replace(SETTINGS, batch_size=4)
+    plain = tune(tiny_model, many(), "Name the capital", settings, 0, lambda loss: None)
+    sizes: list[int] = []
+
+    def with_room_for_two(model: Any, vectors: Any, examples: Any, owners: Any) -> torch.Tensor:
+        sizes.append(len(examples))
+        # The first of the smaller parts goes well: its gradient is there when the next one fails.
+        if len(examples) == 4 or len(sizes) == 3:
+            raise error
+        return shared_losses(model, vectors, examples, owners)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losing, "shared_losses", with_room_for_two)
+        small = tune(tiny_model, many(), "Name the capital", settings, 0, lambda loss: None)
+    assert sizes.count(4) == 1  # it is remembered
+    assert len(sizes) > 6
+    assert small.losses == pytest.approx(plain.losses, rel=1e-4)
+    np.testing.assert_allclose(small.soft_prompt.vectors, plain.soft_prompt.vectors, atol=2e-3)
+    assert caplog.messages[0].startswith("out of memory in tuning: going on with up to ")
+
+
+def test_a_sample_that_is_too_large_for_memory_says_what_to_do(tiny: Callable[[str], LoadedModel]) -> None:
+    def with_no_room(*_: Any) -> torch.Tensor:
+        raise RuntimeError(ALLOCATOR)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losing, "shared_losses", with_no_room)
+        with pytest.raises(ModelError, match="llama: memory does not suffice to tune on a single sample; try --grad"):
+            run(tiny("llama"))
+
+
+def test_another_fault_than_memory_goes_on_up(tiny: Callable[[str], LoadedModel]) -> None:
+    def faulty(*_: Any) -> torch.Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losing, "shared_losses", faulty)
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            run(tiny("llama"))
