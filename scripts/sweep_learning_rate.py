@@ -17,6 +17,7 @@ from typing import Literal
 
 import torch
 
+from softbench.methods import losses
 from softbench.methods import tune as tuning
 from softbench.models import LoadedModel, load_model
 from softbench.tasks import get_task, load_data, render_prompt
@@ -57,14 +58,14 @@ def held_out_loss(model: LoadedModel, task_name: str, settings: TuneSettings, se
     task = get_task(task_name)
     data_dir = Path(os.environ.get("SOFTBENCH_DATA", "../shared/data"))
     prompts = [render_prompt(task, sample) for sample in load_data(task, data_dir).tune]
-    held_out = tuning.encode_examples(model, prompts[-NUM_HELD_OUT:], settings.num_virtual_tokens)
+    held_out = losses.encode_examples(model, prompts[-NUM_HELD_OUT:], settings.num_virtual_tokens)
     tuned = tuning.tune(model, prompts[:-NUM_HELD_OUT], task.description, settings, seed, lambda loss: None)
     vectors = torch.from_numpy(tuned.soft_prompt.vectors).to(model.device)
     total = 0.0
     with torch.no_grad():
         for start in range(0, NUM_HELD_OUT, 8):
             batch = held_out[start : start + 8]
-            total += float(tuning.plain_losses(model, vectors[None], batch, [0] * len(batch)).sum())
+            total += float(losses.plain_losses(model, vectors[None], batch, [0] * len(batch)).sum())
     return total / sum(len(one.learned) for one in held_out)
 
 
