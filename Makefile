@@ -8,6 +8,9 @@ OUT    ?= out/demo
 
 # A CPU build of this version is at hand where softbench is developed; users' own torch may be any in pyproject's range.
 TORCH  ?= torch==2.13.0
+# What is installed is of these versions; empty: the newest that pyproject's bounds let in.
+LOCK   ?= requirements.lock
+INSTALL = $(BIN)/python -m pip install --quiet $(if $(LOCK),-c $(LOCK))
 
 export HF_HUB_OFFLINE = 1
 # Compiling every file of torch and transformers takes minutes; Python compiles what it imports.
@@ -16,12 +19,12 @@ export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
 SOFTBENCH_DATA ?= $(abspath ../shared/data)
 export SOFTBENCH_DATA
 
-.PHONY: demo test lint types unit test-vllm bench clean
+.PHONY: demo test lint types docs unit browser test-vllm bench study lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
 
-test: lint types unit
+test: lint types docs unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -30,10 +33,21 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# Warnings are errors. The site loads nothing from elsewhere: open site/index.html.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
+
 # The real models want all cores to themselves.
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -n 2 -m "not real_model"
 	$(BIN)/python -m pytest -m real_model
+
+# The report's page is tested in the system's Chromium; where none can be had, those tests skip and say so.
+browser:
+	@which chromium chromium-browser google-chrome 2>/dev/null | grep -q . || \
+	  { [ "$$(id -u)" = 0 ] && which apt-get >/dev/null && apt-get update -qq && \
+	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium here: tests of the report's page will skip"
 
 test-vllm: $(VLLM)/.made
 	$(VLLM)/bin/python -m pytest tests/vllm
@@ -42,16 +56,27 @@ test-vllm: $(VLLM)/.made
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench --model "$$($(BIN)/python scripts/demo_model.py)" --growth --out $(OUT)/bench.json
 
-$(VENV)/.demo: pyproject.toml Makefile
+# Tiny models on a made-up world, where it is known what each of them knows: about an hour on two cores.
+study: $(VENV)/.dev
+	$(BIN)/python -m studies.laboratory --out out/laboratory
+
+$(VENV)/.demo: pyproject.toml Makefile $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	$(INSTALL) --upgrade pip
+	$(INSTALL) $(TORCH)
+	$(INSTALL) -e '.[demo]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet -e '.[demo,dev]'
+	$(INSTALL) -e '.[demo,dev]'
 	touch $@
+
+# The newest versions that pyproject's bounds let in, found in an environment made for that; `+cpu` is torch's own build.
+lock:
+	rm -rf .venv-lock
+	$(MAKE) VENV=.venv-lock LOCK= .venv-lock/.dev
+	.venv-lock/bin/python -m pip freeze --all --exclude-editable | sed 's/+.*//' > requirements.lock
+	rm -rf .venv-lock
 
 # vLLM's CPU build, and what its metadata asks for but audio and video: pip says that these are missing, and goes on.
 $(VLLM)/.made: pyproject.toml Makefile
@@ -67,4 +92,4 @@ $(VLLM)/.made: pyproject.toml Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) .cache out
+	rm -rf $(VENV) $(VLLM) .venv-lock .cache out site

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from softbench.engines import transformers as engine_module
 from softbench.methods import tune as tuning
+from softbench.methods.losses import Example, encode_examples
 from softbench.models import LoadedModel, load_model
 from softbench.rows import encode
 from softbench.tasks import TaskData, get_task, load_data, num_shared, render_prompt
@@ -146,7 +147,7 @@ def tune_peft(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict
     """PEFT's prompt tuning in a plain loop: right padding, labels on the targets, AdamW, batches as they come."""
     import peft
 
-    examples = tuning.encode_examples(model, prompts, SETTINGS.num_virtual_tokens)
+    examples = encode_examples(model, prompts, SETTINGS.num_virtual_tokens)
     config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=SETTINGS.num_virtual_tokens)
     wrapped: Any = peft.get_peft_model(model.model, config)
     task, _ = work.load()
@@ -157,7 +158,7 @@ def tune_peft(model: LoadedModel, work: Work, prompts: Sequence[Prompt]) -> dict
     optimizer = torch.optim.AdamW(parameters, lr=SETTINGS.learning_rate * model.embedding_rms)
     bos = [] if model.bos_id is None else [model.bos_id]
 
-    def step(batch: Sequence[tuning.Example]) -> float:
+    def step(batch: Sequence[Example]) -> float:
         longest = max(len(example.ids) for example in batch) + len(bos)
         ids = torch.full((len(batch), longest), model.eos_ids[0])
         mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
