@@ -66,6 +66,9 @@ class Kind:
     form: Form
     commands: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return self.name
+
 
 _FAKE = "run --engine fake --model m --methods zero_shot --limit 4 --output-path new"
 _TINY = "run --model tiny --dtype float32 --device cpu --methods zero_shot --limit 1 --output-path new"
@@ -159,7 +162,7 @@ KINDS = (
     Kind("tuned vectors of a run, card", "again/m/tuned/*soft_prompt*/soft_prompt.json", "json", (_AGAIN,)),
     Kind("tuned adapter of a run", "again/m/tuned/*lora*/adapter.safetensors", "tensors", (_AGAIN,)),
     Kind("tuned adapter of a run, card", "again/m/tuned/*lora*/adapter.json", "json", (_AGAIN,)),
-    Kind("cards for a tracker", "out/m/tuned/*soft_prompt*/soft_prompt.json", "json", ("log out/m --to trackio",)),
+    Kind("card for a tracker", "out/m/tuned/*soft_prompt*/soft_prompt.json", "json", ("log out/m --to trackio",)),
     Kind("state of a tuning", "state/tiny/tuned/*/state.safetensors", "tensors", ("run state.yaml",)),
     Kind("lock of a run", "again/m/.lock", "lock", (_AGAIN,)),
 )
@@ -504,10 +507,11 @@ def _each(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Damage:
 
 
 def _numbers(change: Callable[[Any], Any]) -> Damage:
-    """The same tensors with other numbers, in a whole file; a card beside it that has its hash is told the new one."""
+    """Tensors with other numbers, in a whole file; a card beside it that has its hash is told the new one."""
 
     def write(path: Path, draw: random.Random) -> None:
-        tensors = {name: change(one) for name, one in safetensors.numpy.load_file(path).items()}
+        loaded = safetensors.numpy.load_file(path).items()
+        tensors = {name: change(one) if one.dtype == np.float32 else one for name, one in loaded}
         before, after = path.read_bytes(), safetensors.numpy.save(tensors)
         path.write_bytes(after)
         card = path.with_suffix(".json")

