@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from studies.real_small.study import FULL, run, sources
+from studies.real_small.run import run
+from studies.real_small.study import FULL, sources
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -5,37 +5,29 @@ within their tasks (for these nine benchmarks), or of tasks and then of samples 
 All methods share the draws, so that differences between them are paired.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from softbench.runs import FinishedJob
 from softbench.stats.bootstrap import percentile_interval
-from softbench.stats.compare import ITEM_PARTS, pair
 from softbench.stats.curve import saturation
-from softbench.types import Estimate, Record, Status
-from studies.real_small.study import BASE, Form
+from softbench.types import Estimate
+from studies.real_small.outcomes import Array, Outcomes, Row
+from studies.real_small.study import BASE, CONTROLS, MAIN, Form
 
-Array = NDArray[np.float64]
-Jobs = Sequence[FinishedJob]
 METHODS = ("zero_shot", "few_shot", "soft_prompt")
 
-MEASURES: Mapping[str, Callable[[Record], bool]] = {
-    "format_following": lambda record: record.status is Status.OK,
-    "accuracy": lambda record: bool(record.correct),
-    "lenient_accuracy": lambda record: bool(record.lenient_correct),
-}
-"""Each of one record; all tasks of the study have something written."""
+SCORED = ("format_following", "accuracy", "lenient_accuracy")
+"""The measures of tables."""
 
 
 @dataclass(frozen=True)
 class Findings:
     """All that the tables say, as JSON can hold it; see each function below for its part."""
 
+    seeds: list[int]
     tasks: list[dict[str, Any]]
     scores: list[dict[str, Any]]
     differences: list[dict[str, Any]]
@@ -43,69 +35,24 @@ class Findings:
     controls: list[dict[str, Any]]
 
 
-def find(form: Form, jobs: Mapping[str, Jobs], controls: Jobs) -> Findings:
-    """The findings of main runs, by model, and of the controls on the base model."""
+def find(form: Form, rows: Iterable[Row]) -> Findings:
+    """The findings of all parts that are there; without controls there are none of them."""
     draws = Draws(len(form.tasks), form.limit, form.resamples)
-    runs = {model: Outcomes(of_model) for model, of_model in jobs.items()}
+    by_run: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        by_run.setdefault((row["part"], row["model"]), []).append(row)
+    runs = {model: Outcomes(of_run) for (part, model), of_run in by_run.items() if part == MAIN}
+    controls = Outcomes(by_run.get((CONTROLS, BASE), ()))
     return Findings(
+        seeds=sorted({row["seed"] for (part, _), of_run in by_run.items() if part == MAIN for row in of_run} - {None}),
         tasks=[row for model, run in runs.items() for row in task_rows(form, model, run)],
         scores=[score_row(model, method, run, draws) for model, run in runs.items() for method in METHODS],
         differences=[
             difference_row(model, before, run, draws) for model, run in runs.items() for before in METHODS[:2]
         ],
         curves=[row for model, run in runs.items() for row in curve_rows(form, model, run, draws)],
-        controls=control_rows(runs[BASE], Outcomes(controls), form.seeds[0], draws),
+        controls=control_rows(form, runs[BASE], controls, draws),
     )
-
-
-class Outcomes:
-    """A run's outcomes: arrays of shape (tasks, samples), averaged over seeds unless one is asked for."""
-
-    def __init__(self, jobs: Jobs) -> None:
-        self._records: dict[str, dict[int | None, dict[str, Sequence[Record]]]] = {}
-        for job in jobs:
-            method = re.sub(r":seed=\d+", "", job.label)
-            of_seed = self._records.setdefault(method, {}).setdefault(job.block["seed"], {})
-            of_seed[job.task] = job.records
-        self.tuning_steps = max(int(job.block["settings"].get("steps", 0)) for job in jobs)
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods of the run, as labels have them but for seeds."""
-        return list(self._records)
-
-    @property
-    def tasks(self) -> list[str]:
-        """All tasks of the run, in its order."""
-        return self.tasks_of(self.methods[0])
-
-    def tasks_of(self, method: str) -> list[str]:
-        """The tasks that this method was run on."""
-        return list(next(iter(self._records[method].values())))
-
-    def of(self, method: str, measure: str, seed: int | None = None) -> Array:
-        """One measure of a method: of one seed, or the mean over all."""
-        seeds = [seed] if seed is not None else list(self._records[method])
-        return _mean([self._array(self._of_seed(method, one), measure) for one in seeds])
-
-    def parts(self, before: str, after: str) -> dict[str, Array]:
-        """Where the difference in accuracy comes from (see softbench.stats.compare.ITEM_PARTS), sample by sample."""
-        found: dict[str, list[Array]] = {name: [] for name in ITEM_PARTS}
-        for seed, records in self._records[after].items():
-            first = self._of_seed(before, seed)
-            outcomes = [pair(first[task], records[task]) for task in records]
-            for name, part in ITEM_PARTS.items():
-                found[name].append(np.array([[part(one) for one in of_task] for of_task in outcomes]))
-        return {name: _mean(several) for name, several in found.items()}
-
-    def _of_seed(self, method: str, seed: int | None) -> Mapping[str, Sequence[Record]]:
-        """The records of a seed, by task; a method that uses none has the same for all."""
-        of_method = self._records[method]
-        return of_method[seed if seed in of_method else None]
-
-    @staticmethod
-    def _array(records: Mapping[str, Sequence[Record]], measure: str) -> Array:
-        return np.array([[float(MEASURES[measure](one)) for one in of_task] for of_task in records.values()])
 
 
 class Draws:
@@ -153,7 +100,7 @@ def task_rows(form: Form, model: str, run: Outcomes) -> list[dict[str, Any]]:
         | {
             f"{method}, {measure}": float(run.of(method, measure)[place].mean())
             for method in METHODS
-            for measure in MEASURES
+            for measure in SCORED
         }
         for place, task in enumerate(form.tasks)
     ]
@@ -165,7 +112,7 @@ def score_row(model: str, method: str, run: Outcomes, draws: Draws) -> dict[str,
     return {
         "model": model,
         "method": method,
-        **{measure: draws.estimate(_itself, run.of(method, measure)) for measure in MEASURES},
+        **{measure: draws.estimate(_itself, run.of(method, measure)) for measure in SCORED},
         "accuracy_given_format": draws.estimate(_ratio, right, form),
     }
 
@@ -201,32 +148,29 @@ def curve_rows(form: Form, model: str, run: Outcomes, draws: Draws) -> list[dict
     ]
 
 
-def control_rows(run: Outcomes, controls: Outcomes, seed: int, draws: Draws) -> list[dict[str, Any]]:
+def control_rows(form: Form, run: Outcomes, controls: Outcomes, draws: Draws) -> list[dict[str, Any]]:
     """The base model's methods and all controls with one seed; each one's accuracy minus the soft prompt's.
 
     Options can be shuffled in tasks alone that have some.
     """
+    seed = form.seeds[0]
     soft = run.of("soft_prompt", "accuracy", seed)
     rows = []
     for outcomes, methods in ((run, METHODS), (controls, controls.methods)):
         for method in methods:
-            places = [run.tasks.index(task) for task in outcomes.tasks_of(method)]
+            places = [form.tasks.index(task) for task in outcomes.tasks_of(method)]
             accuracy = outcomes.of(method, "accuracy", seed)
-            form = outcomes.of(method, "format_following", seed)
+            followed = outcomes.of(method, "format_following", seed)
             rows.append(
                 {
                     "method": method,
                     "tasks": len(places),
-                    "format_following": draws.estimate(_itself, form, places=places),
+                    "format_following": draws.estimate(_itself, followed, places=places),
                     "accuracy": draws.estimate(_itself, accuracy, places=places),
                     "minus soft_prompt": draws.estimate(np.subtract, accuracy, soft[places], places=places),
                 }
             )
     return rows
-
-
-def _mean(arrays: Sequence[Array]) -> Array:
-    return np.asarray(np.mean(arrays, axis=0))
 
 
 def _itself(mean: Array) -> Array:

@@ -1,19 +1,13 @@
-"""The runs: which methods on which models and tasks, and where they go.
+"""What is run: which methods on which models and tasks, in which parts.
 
-    OUT/main       both models by the three methods, the soft prompt with its checkpoints; all seeds
-    OUT/controls   the base model: what a score can come from but knowledge; one seed
-
-Runs go on where they were stopped, and the first seed of everything is done before the others begin, so that a study
-that is cut short has something to say.
+main       both models by the three methods, the soft prompt with its checkpoints; a part for each seed
+controls   the base model: what a score can come from but knowledge; one seed
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import softbench
-from softbench.runs import read_run
 
 MAIN, CONTROLS = "main", "controls"
 BASE, POST = "gemma-3-270m", "SmolLM2-135M-Instruct"
@@ -64,17 +58,21 @@ def sources(gemma: str) -> dict[str, Mapping[str, Any]]:
     return {BASE: {"source": gemma}, POST: {"source": str(smollm2), "apply_chat_template": True}}
 
 
-def run(form: Form, models: Mapping[str, Mapping[str, Any]], out: Path, results: Path) -> None:
-    """Run the study in `out`, and write its tables to `results`."""
-    from studies.real_small.findings import find
-    from studies.real_small.tables import write_tables
+@dataclass(frozen=True)
+class Part:
+    """What is run in one go: methods on models, with a seed."""
 
-    first = form.seeds[:1]
-    for seeds in (first, form.seeds):
-        _run(form, models, methods(form), out / MAIN, seeds)
-        _run(form, {BASE: models[BASE]}, controls(form), out / CONTROLS, first)
-    jobs = {name: read_run(str(out / MAIN / name)) for name in models}
-    write_tables(find(form, jobs, read_run(str(out / CONTROLS / BASE))), results)
+    name: str
+    folder: str
+    models: tuple[str, ...]
+    methods: Sequence[Any]
+    seed: int
+
+
+def parts(form: Form) -> list[Part]:
+    """All parts, in order: the first seed of everything is done before the others begin."""
+    main = [Part(f"{MAIN}-seed{seed}", MAIN, (BASE, POST), methods(form), seed) for seed in form.seeds]
+    return [main[0], Part(CONTROLS, CONTROLS, (BASE,), controls(form), form.seeds[0]), *main[1:]]
 
 
 def methods(form: Form) -> list[Any]:
@@ -96,13 +94,3 @@ def controls(form: Form) -> list[Any]:
         "random_model",
         "lora",
     ]
-
-
-def _run(
-    form: Form, models: Mapping[str, Mapping[str, Any]], methods: Sequence[Any], out: Path, seeds: Sequence[int]
-) -> None:
-    for name, model in models.items():
-        settings = {**form.settings, **model}
-        source = {"name": name, "source": settings.pop("source")}
-        asked = {"output_path": out, "limit": form.limit, "seeds": list(seeds), **settings}
-        softbench.run([source], form.tasks, methods, **asked)

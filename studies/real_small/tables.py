@@ -8,7 +8,7 @@ from typing import Any
 from softbench.files import write_atomic, write_json
 from softbench.stats.compare import ITEM_PARTS
 from studies.markdown import block, percent, percents, rounded
-from studies.real_small.findings import MEASURES, METHODS, Findings
+from studies.real_small.findings import METHODS, SCORED, Findings
 
 
 def write_tables(findings: Findings, folder: Path) -> None:
@@ -20,9 +20,10 @@ def write_tables(findings: Findings, folder: Path) -> None:
 
 def markdown(findings: Mapping[str, Any]) -> str:
     """All tables, each under a heading."""
-    columns = (*MEASURES, "accuracy_given_format")
+    columns = (*SCORED, "accuracy_given_format")
     blocks = [
-        "# Real models: tables\n\nMade by `python -m studies.real_small`; percent and points, with 95 % intervals.",
+        "# Real models: tables\n\nMade by `make study-real`; percent and points, with 95 % intervals. "
+        f"Seeds: {', '.join(map(str, findings['seeds']))}.",
         block(
             "Scores",
             ("model", "method", *columns),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from studies.real_small.study import BASE, FULL, POST, run
+from studies.real_small.run import run
+from studies.real_small.study import BASE, FULL, POST
 from tests.tiny import save_tiny_model
 
 SMALL = replace(
@@ -27,6 +28,8 @@ def test_all_tables_are_written_and_a_finished_study_gives_the_same_bytes(data_d
     form = replace(SMALL, settings={"dtype": "float32", "device": "cpu", "data_dir": data_dir, "steps": 3})
     for name in ("results", "again"):
         run(form, models, tmp_path / "out", tmp_path / name)
+    assert json.loads((tmp_path / "results" / "findings.json").read_text())["seeds"] == [0, 1]
+    run(form, {}, tmp_path / "nowhere", tmp_path / "again")  # from outcomes alone
     findings = json.loads((tmp_path / "results" / "findings.json").read_text())
     assert len(findings["scores"]) == 2 * 3
     assert [(row["model"], row["minus"]) for row in findings["differences"]] == [
@@ -40,5 +43,9 @@ def test_all_tables_are_written_and_a_finished_study_gives_the_same_bytes(data_d
     for row in findings["differences"]:
         parts = sum(row[name]["value"] for name in ("unlocked", "new", "lost", "changed"))
         assert parts == pytest.approx(row["accuracy"]["value"], abs=1e-3)
-    for name in ("findings.json", "tables.md"):
+    names = {path.name for path in (tmp_path / "results").iterdir()}
+    assert names == {
+        "main-seed0.jsonl", "main-seed1.jsonl", "controls.jsonl", "findings.json", "tables.md",
+    }  # fmt: skip
+    for name in names:
         assert (tmp_path / "results" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
