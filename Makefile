@@ -19,7 +19,7 @@ export SOFTBENCH_CACHE ?= $(CURDIR)/.cache
 SOFTBENCH_DATA ?= $(abspath ../shared/data)
 export SOFTBENCH_DATA
 
-.PHONY: demo test lint types docs unit browser test-vllm bench study lock clean
+.PHONY: demo test lint types docs unit browser test-vllm audit bench study study-real lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/softbench run --model "$$($(BIN)/python scripts/demo_model.py)" --tasks capitals --output-path $(OUT)
@@ -52,6 +52,10 @@ browser:
 test-vllm: $(VLLM)/.made
 	$(VLLM)/bin/python -m pytest tests/vllm
 
+# Known vulnerabilities of the versions in the lock; where no service can be asked, a line says so.
+audit: $(VENV)/.dev
+	$(BIN)/python scripts/audit.py
+
 # softbench against PEFT and lm-evaluation-harness: about an hour on two cores.
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench --model "$$($(BIN)/python scripts/demo_model.py)" --growth --out $(OUT)/bench.json
@@ -59,6 +63,10 @@ bench: $(VENV)/.dev
 # Tiny models on a made-up world, where it is known what each of them knows: about an hour on two cores.
 study: $(VENV)/.dev
 	$(BIN)/python -m studies.laboratory --out out/laboratory
+
+# Two real models on nine benchmarks: hours on two cores. Parts whose outcomes are in studies/real_small/results are not run.
+study-real: $(VENV)/.dev
+	$(BIN)/python -m studies.real_small --gemma "$$($(BIN)/python scripts/demo_model.py)" --out out/real_small
 
 $(VENV)/.demo: pyproject.toml Makefile $(LOCK)
 	$(PYTHON) -m venv $(VENV)

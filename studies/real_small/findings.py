@@ -158,9 +158,11 @@ def control_rows(form: Form, run: Outcomes, controls: Outcomes, draws: Draws) ->
     rows = []
     for outcomes, methods in ((run, METHODS), (controls, controls.methods)):
         for method in methods:
-            places = [form.tasks.index(task) for task in outcomes.tasks_of(method)]
-            accuracy = outcomes.of(method, "accuracy", seed)
-            followed = outcomes.of(method, "format_following", seed)
+            tasks = outcomes.tasks_of(method)
+            asked = [tasks.index(task) for task in form.control_tasks if task in tasks]
+            places = [form.tasks.index(tasks[place]) for place in asked]
+            accuracy = outcomes.of(method, "accuracy", seed)[asked]
+            followed = outcomes.of(method, "format_following", seed)[asked]
             rows.append(
                 {
                     "method": method,

@@ -27,14 +27,11 @@ def run(form: Form, models: Mapping[str, Mapping[str, Any]], out: Path, results:
 
 def outcomes(form: Form, part: Part, models: Mapping[str, Mapping[str, Any]], out: Path) -> list[Row]:
     """Run a part in `out`; a run that was stopped goes on."""
-    rows: list[Row] = []
-    for name in part.models:
-        settings = {**form.settings, **models[name]}
-        source = {"name": name, "source": settings.pop("source")}
-        asked = {"output_path": out, "limit": form.limit, "seeds": [part.seed], **settings}
-        softbench.run([source], form.tasks, part.methods, **asked)
-        rows += rows_of(part.folder, read_run(str(out / name)))
-    return rows
+    settings = {**form.settings, **models[part.model]}
+    source = {"name": part.model, "source": settings.pop("source")}
+    asked = {"output_path": out, "limit": form.limit, "seeds": [part.seed], **settings}
+    softbench.run([source], part.tasks, part.methods, **asked)
+    return rows_of(part.folder, read_run(str(out / part.model)))
 
 
 def tabulate(form: Form, results: Path) -> None:

@@ -18,6 +18,7 @@ class Form:
     """The study's size: each task's first `limit` test samples. What is not set is as the library has it."""
 
     tasks: tuple[str, ...]
+    control_tasks: tuple[str, ...]
     limit: int
     num_fewshot: int
     checkpoints: tuple[int, ...]
@@ -38,6 +39,8 @@ FULL = Form(
         "svamp:boxed",  # \boxed{42}
         "gsm8k",  # reasoning, then #### 42
     ),
+    # Those of short questions and answers: a tuning takes minutes, not a quarter of an hour.
+    control_tasks=("arc_easy:generation", "openbookqa:generation", "commonsense_qa:mcf", "trivia_qa", "svamp:boxed"),
     limit=50,
     num_fewshot=5,
     checkpoints=(10, 20, 40),
@@ -60,19 +63,24 @@ def sources(gemma: str) -> dict[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Part:
-    """What is run in one go: methods on models, with a seed."""
+    """What is run in one go: methods on a model, with a seed."""
 
-    name: str
     folder: str
-    models: tuple[str, ...]
+    model: str
+    tasks: tuple[str, ...]
     methods: Sequence[Any]
     seed: int
+
+    @property
+    def name(self) -> str:
+        """What its file of outcomes is called."""
+        return f"{self.folder}-{self.model}-seed{self.seed}"
 
 
 def parts(form: Form) -> list[Part]:
     """All parts, in order: the first seed of everything is done before the others begin."""
-    main = [Part(f"{MAIN}-seed{seed}", MAIN, (BASE, POST), methods(form), seed) for seed in form.seeds]
-    return [main[0], Part(CONTROLS, CONTROLS, (BASE,), controls(form), form.seeds[0]), *main[1:]]
+    main = [Part(MAIN, model, form.tasks, methods(form), seed) for seed in form.seeds for model in (BASE, POST)]
+    return [*main[:2], Part(CONTROLS, BASE, form.control_tasks, controls(form), form.seeds[0]), *main[2:]]
 
 
 def methods(form: Form) -> list[Any]:

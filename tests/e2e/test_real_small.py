@@ -13,6 +13,7 @@ from tests.tiny import save_tiny_model
 SMALL = replace(
     FULL,
     tasks=("capitals", "arc_challenge:mcf"),
+    control_tasks=("capitals", "arc_challenge:mcf"),
     limit=4,
     num_fewshot=1,
     checkpoints=(1,),
@@ -44,8 +45,7 @@ def test_all_tables_are_written_and_a_finished_study_gives_the_same_bytes(data_d
         parts = sum(row[name]["value"] for name in ("unlocked", "new", "lost", "changed"))
         assert parts == pytest.approx(row["accuracy"]["value"], abs=1e-3)
     names = {path.name for path in (tmp_path / "results").iterdir()}
-    assert names == {
-        "main-seed0.jsonl", "main-seed1.jsonl", "controls.jsonl", "findings.json", "tables.md",
-    }  # fmt: skip
+    main = {f"main-{model}-seed{seed}.jsonl" for model in (BASE, POST) for seed in (0, 1)}
+    assert names == {*main, f"controls-{BASE}-seed0.jsonl", "findings.json", "tables.md"}
     for name in names:
         assert (tmp_path / "results" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
