@@ -89,21 +89,31 @@ def model_names(count: int) -> list[str]:
     return [f"recipe-{'abcde'[place % RECIPES]}-step{1000 * (1 + place // RECIPES)}" for place in range(count)]
 
 
+WATCH = """
+import os, sys
+started = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[2:]], os.environ)
+_, status, usage = os.wait4(started, 0)
+os.write(int(sys.argv[1]), str(usage.ru_maxrss).encode())
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs Python and writes the most memory that it held. It stands between, for a process counts as its own what the one
+that started it has held."""
+
+
 def measure(arguments: Sequence[str], folder: Path) -> Measured:
     """Run Python with `arguments`. Raises RuntimeError, with what it said, where it fails."""
     before = size_of(folder)
     started = time.perf_counter()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=said, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as held:
+        watched = [sys.executable, "-S", "-c", WATCH, str(held.fileno()), *arguments]
+        code = subprocess.run(watched, stdout=said, stderr=subprocess.STDOUT, pass_fds=[held.fileno()]).returncode
         printed = said.seek(0, os.SEEK_END)
-        if process.returncode:
+        if code:
             said.seek(max(0, printed - 2000))
             raise RuntimeError(f"{' '.join(arguments)} failed: {said.read().decode(errors='replace')}")
-    seconds = time.perf_counter() - started
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Measured(seconds, usage.ru_maxrss * unit, size_of(folder) - before + printed)
+        held.seek(0)
+        peak = int(held.read()) * (1 if sys.platform == "darwin" else 1024)
+    return Measured(time.perf_counter() - started, peak, size_of(folder) - before + printed)
 
 
 def size_of(folder: Path) -> int:

@@ -1,5 +1,7 @@
 """Many samples, many models: commands finish, and what they hold in memory does not grow with what they read."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,14 @@ MOST_MB = 900
 def measured(folder: Path, sizes: Sizes) -> dict[str, Measured]:
     """What each command took, by name."""
     return {name: measure(arguments, folder) for name, arguments in commands(folder, sizes)}
+
+
+def test_a_command_is_not_charged_what_its_starter_holds(tmp_path: Path) -> None:
+    held = b"1" * 300_000_000
+    own = "import softbench.pipeline; print(softbench.pipeline.peak_memory())"
+    told = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True, check=True).stdout
+    assert measure(["-c", "pass"], tmp_path).peak < len(held) / 3
+    assert 0 < int(told) < len(held)
 
 
 def test_every_command_finishes_in_bounded_memory(tmp_path: Path) -> None:
